@@ -1,0 +1,45 @@
+"""everlearn: a classifier that never stops learning.
+
+>>> from everlearn import CoPE
+>>> learner = CoPE("mlp", memory_size=2000, seed=0)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from everlearn.engine.loop import Result as Result
+    from everlearn.engine.loop import run as run
+    from everlearn.evaluation.evaluator import Evaluator as Evaluator
+    from everlearn.experiments.settings import learner as learner
+    from everlearn.learners import load as load
+    from everlearn.learners.cope import CoPE as CoPE
+    from everlearn.learners.finetune import Finetune as Finetune
+    from everlearn.streams import stream as stream
+
+# What a user imports, and where it lives: loaded when it is first asked for.
+_HOMES = {
+    "CoPE": "everlearn.learners.cope",
+    "Evaluator": "everlearn.evaluation.evaluator",
+    "Finetune": "everlearn.learners.finetune",
+    "Result": "everlearn.engine.loop",
+    "learner": "everlearn.experiments.settings",
+    "load": "everlearn.learners",
+    "run": "everlearn.engine.loop",
+    "stream": "everlearn.streams",
+}
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'everlearn' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

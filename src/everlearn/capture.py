@@ -1,0 +1,53 @@
+"""A tensor-only function as a CUDA graph: recorded once, replayed with one launch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["Captured"]
+
+# How often a shape is met eagerly before it is worth a graph; libraries also set themselves up meanwhile.
+EAGER_FIRST = 3
+
+
+class Captured:
+    """Calls `function`, as a CUDA graph for every shape of input that comes again and again.
+
+    The function works on tensors on the GPU in place, allocates nothing that outlives it, and never
+    asks the device for a value. Irregular shapes (a first batch, a short last one) run eagerly.
+    Whoever replaces a tensor that the function uses calls `forget`.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop all graphs: the tensors they work on were replaced."""
+        self._met: Counter[tuple[torch.Size, ...]] = Counter()
+        self._graphs: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+
+    def __call__(self, *inputs: Tensor) -> None:
+        shapes = tuple(part.shape for part in inputs)
+        self._met[shapes] += 1
+        if self._met[shapes] <= EAGER_FIRST:
+            self._function(*inputs)
+            return
+        if shapes not in self._graphs:
+            self._graphs[shapes] = self._capture(inputs)
+        graph, places = self._graphs[shapes]
+        for place, part in zip(places, inputs, strict=True):
+            place.copy_(part, non_blocking=True)
+        graph.replay()
+
+    def _capture(self, inputs: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
+        places = [part.clone() for part in inputs]
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            self._function(*places)
+        return graph, places

@@ -1,0 +1,92 @@
+"""A flat state (name → tensor, and one JSON string "meta") to one safetensors file and back.
+
+No pickle, so a file can do nothing but hold numbers. Written beside its place and renamed, so a
+reader finds the old file or the new one, never half; a checksum tells an altered file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["CheckpointError", "State", "read", "write"]
+
+State = dict[str, Any]
+"""Tensors by name, and under "meta" a JSON string."""
+
+
+class CheckpointError(ValueError):
+    """A file or state that can't be taken up; nothing was changed."""
+
+
+def write(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a state to one file, atomically."""
+    from safetensors.torch import save
+
+    tensors = {name: part.detach().cpu().contiguous() for name, part in state.items() if name != "meta"}
+    meta = str(state["meta"])
+    content = save(tensors, {"meta": meta, "checksum": _checksum(tensors, meta)})
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def read(path: str | os.PathLike[str]) -> State:
+    """The state in a file, or a CheckpointError that says in a sentence why there is none."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise CheckpointError(f"there is no checkpoint at {os.fspath(path)}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{os.fspath(path)} is no sound checkpoint: {error}") from None
+    if "meta" not in metadata or "checksum" not in metadata:
+        raise CheckpointError(f"{os.fspath(path)} is a safetensors file, but not one that everlearn wrote")
+    if _checksum(tensors, metadata["meta"]) != metadata["checksum"]:
+        raise CheckpointError(f"{os.fspath(path)} was altered after it was written: its checksum differs")
+    return {**tensors, "meta": metadata["meta"]}
+
+
+def _checksum(tensors: Mapping[str, torch.Tensor], meta: str) -> str:
+    digest = hashlib.sha256(meta.encode())
+    for name in sorted(tensors):
+        part = tensors[name]
+        digest.update(f"{name} {part.dtype} {tuple(part.shape)}".encode())
+        digest.update(part.flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself last through a power cut, where the system can."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

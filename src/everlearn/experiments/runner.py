@@ -1,0 +1,108 @@
+"""Runs by name: one job is one learner on one stream with one seed; many run in parallel processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from everlearn.engine.loop import Result, run
+from everlearn.evaluation.evaluator import Evaluator
+from everlearn.experiments.settings import learner
+from everlearn.streams import stream
+from everlearn.streams.scenarios import Order, Stream
+
+__all__ = ["Job", "execute", "execute_all"]
+
+# Below so many samples in all, starting processes costs more than it saves.
+WORTH_PROCESSES = 30_000
+
+Progress = Callable[[int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What to run, in plain values, so that it travels to another process."""
+
+    learner: str
+    stream: str
+    seed: int
+    imbalance: int | None = None
+    batch_size: int = 10
+    order: Order = "split"
+    every: int | None = None
+    device: str = "auto"
+    data_dir: str | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def open_stream(self) -> Stream:
+        """The stream of this job."""
+        return stream(
+            self.stream,
+            seed=self.seed,
+            imbalance=self.imbalance,
+            batch_size=self.batch_size,
+            order=self.order,
+            data_dir=self.data_dir,
+        )
+
+
+def execute(job: Job, progress: Progress | None = None) -> Result:
+    """Run one job here."""
+    source = job.open_stream()
+    who = learner(job.learner, source, seed=job.seed, device=job.device, **job.settings)
+    return run(who, source, Evaluator(job.every), progress)
+
+
+def execute_all(jobs: Sequence[Job], progress: Progress | None = None) -> list[Result]:
+    """Run all jobs, on the CPU in parallel processes of one thread each where that is faster."""
+    on_gpu = torch.cuda.is_available() and any(job.device != "cpu" for job in jobs)
+    workers = 1 if on_gpu else min(len(jobs), len(os.sched_getaffinity(0)))
+    samples = sum(job.open_stream().samples for job in jobs)
+    if workers == 1 or samples < WORTH_PROCESSES:
+        return [execute(job, progress) for job in jobs]
+    return _in_processes(jobs, workers, progress or (lambda samples: None))
+
+
+def _in_processes(jobs: Sequence[Job], workers: int, progress: Progress) -> list[Result]:
+    from joblib import Parallel, delayed
+
+    with tempfile.TemporaryDirectory() as folder:
+        counts = Path(folder) / "samples"
+        shared = np.memmap(counts, np.int64, "w+", shape=len(jobs))
+        done = threading.Event()
+        watcher = threading.Thread(target=_watch, args=(shared, done, progress))
+        watcher.start()
+        try:
+            run_them = Parallel(n_jobs=workers, backend="loky")
+            return list(run_them(delayed(_counted)(job, counts, i, len(jobs)) for i, job in enumerate(jobs)))
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _counted(job: Job, counts: Path, place: int, places: int) -> Result:
+    """Run a job in a process of its own; its progress is a number in a file that the parent watches."""
+    shared = np.memmap(counts, np.int64, "r+", shape=places)
+
+    def progress(samples: int) -> None:
+        shared[place] += samples
+
+    return execute(job, progress)
+
+
+def _watch(shared: np.memmap[Any, np.dtype[np.int64]], done: threading.Event, progress: Progress) -> None:
+    told = 0
+    finished = False
+    while not finished:
+        finished = done.wait(0.1)
+        now = int(shared.sum())
+        progress(now - told)
+        told = now

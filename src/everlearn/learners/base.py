@@ -1,0 +1,363 @@
+"""The contract that all learners share.
+
+`observe` is the border to the host: it checks the input, maps labels to slots, draws what is random
+and moves data to the device. `step` is the method itself, in tensors alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from everlearn import checkpoint
+from everlearn.capture import Captured
+from everlearn.checkpoint import CheckpointError, State
+from everlearn.learners.border import as_samples, check_samples, probe
+from everlearn.memory.labels import Label, LabelTable, as_labels, decode_label, encode_label
+from everlearn.memory.replay import BalancedMemory
+from everlearn.networks import as_input
+from everlearn.words import nearest
+
+__all__ = ["Learner", "NotLearntYet", "Settings"]
+
+FORMAT = 1
+OWN_NETWORK = "module:"
+PREDICTION_CHUNK = 1000
+
+
+class NotLearntYet(RuntimeError):
+    """A prediction was asked before the first label."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What every learner can be told."""
+
+    learning_rate: float = 0.01
+    """step size of plain SGD"""
+    iterations: int = 1
+    """gradient steps per batch, each with fresh replay"""
+    hidden: int = 400
+    """units in each hidden layer, where the network is the MLP"""
+
+    def __post_init__(self) -> None:
+        self._check("learning_rate", self.learning_rate > 0, "above 0")
+        self._check("iterations", self.iterations >= 1, "at least 1")
+        self._check("hidden", self.hidden >= 1, "at least 1")
+
+    def _check(self, name: str, holds: bool, expected: str) -> None:
+        if not holds:
+            raise ValueError(f"{name} must be {expected}, not {getattr(self, name)!r}")
+
+
+class Learner(ABC):
+    """Learns from a stream of batches, and predicts at any moment.
+
+    network: `"mlp"` or `"slim-resnet18"`, sized from the first batch; or an nn.Module that maps x to an embedding.
+    seed: fixes initialisation, replay and memory.
+    device: `"auto"` (a GPU if there is one), or a torch device by name.
+    settings: the fields of the learner's `Settings`.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[Literal["t", "tasks", "classes"]]] = frozenset()
+    Settings: ClassVar[type[Settings]] = Settings
+
+    settings: Any
+    memory: BalancedMemory | None = None
+    network: nn.Module | None = None
+    sample_shape: tuple[int, ...] | None = None
+    sample_type: torch.dtype | None = None
+
+    def __init__(
+        self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
+    ) -> None:
+        self.settings = self._settings(settings)
+        self.seed = seed
+        self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+        self.given = network
+        self.generator = torch.Generator().manual_seed(seed)
+        self.labels = LabelTable()
+        self.parameters: list[nn.Parameter] = []
+        self.batches = 0
+        self.samples = 0
+        self._captured = Captured(self.learn) if self.device.type == "cuda" else None
+
+    @classmethod
+    def _settings(cls, given: dict[str, Any]) -> Any:
+        known = [field.name for field in dataclasses.fields(cls.Settings)]
+        for name in given:
+            if name not in known:
+                raise TypeError(f"{cls.__name__} has no setting {name!r}{nearest(name, known)}")
+        return cls.Settings(**given)
+
+    # Learning.
+
+    def observe(self, x: Any, y: Any, t: Any = None) -> None:
+        """Learn from one batch, the first time it is seen."""
+        x, labels, new = self._accept(x, y)
+        if self.sample_shape is None:
+            self._begin(x)
+        if new:
+            for label in new:
+                self.labels.add(label)
+            self._open_classes(len(self.labels))
+        self._learn(x, labels, keep=True)
+        self.batches += 1
+        self.samples += len(x)
+
+    def revisit(self, x: Any, y: Any, t: Any = None) -> None:
+        """Learn from a batch again, where the horizon is wider than a batch. Nothing is stored or counted."""
+        x, labels, new = self._accept(x, y)
+        if new:
+            raise ValueError(f"{type(self).__name__}.revisit got the label {new[0]!r}, which was never observed")
+        self._learn(x, labels, keep=False)
+
+    def end_horizon(self) -> None:
+        """The horizon D_t is over."""
+
+    def _accept(self, x: Any, y: Any) -> tuple[Tensor, list[Label], list[Label]]:
+        """The batch, checked before anything changes: samples, labels, and those of the labels that are new."""
+        x = self._samples(x, "observe")
+        labels = as_labels(y)
+        if len(labels) != len(x):
+            raise ValueError(f"{type(self).__name__}.observe got {len(x)} samples but {len(labels)} labels")
+        new = self.labels.new(labels)
+        classes = len(self.labels) + len(new)
+        room = getattr(self.settings, "memory_size", classes)
+        if classes > room:
+            raise ValueError(f"a memory of {room} has no room for an exemplar of each of {classes} classes")
+        return x, labels, new
+
+    def _samples(self, x: Any, method: str) -> Tensor:
+        where = f"{type(self).__name__}.{method}"
+        x = as_samples(x, where, keep_integers=isinstance(self.given, nn.Module))
+        check_samples(x, where, self.sample_shape, self.sample_type)
+        return x
+
+    def _learn(self, x: Tensor, labels: list[Label], keep: bool) -> None:
+        slots = self.labels.slots(labels)
+        decided = [torch.tensor(slots), *self._plan(slots, keep)]
+        learn = self._captured or self.learn
+        learn(x.to(self.device), *(part.to(self.device, non_blocking=True) for part in decided))
+
+    def _plan(self, slots: list[int], keep: bool) -> list[Tensor]:
+        """What the host decides about a batch: the replay of each iteration, and which rows keep the batch."""
+        if self.memory is None:
+            return []
+        draws = [self.memory.draw(len(slots)) for _ in range(self.settings.iterations)]
+        rows, old_slots = (torch.stack(parts) for parts in zip(*draws, strict=True))
+        kept = [self.memory.admit(np.array(slots))] if keep else []
+        return [rows, old_slots, *kept]
+
+    def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
+        """All that is done with one batch, in tensors alone: what a CUDA graph captures.
+
+        plan: of the replay the memory's rows and their slots, both `[iterations, replayed]`, and the rows
+        that keep this batch, `[batch]`: as far as the learner has a memory, and the batch is kept.
+        """
+        rounds = range(self.settings.iterations)
+        if self.memory is None:
+            self.settle(slots, [self.step(x, slots) for _ in rounds])
+            return
+        rows, old_slots, *kept = plan
+        outcomes = [self.step(x, slots, self.memory.recall(rows[i]), old_slots[i]) for i in rounds]
+        self.settle(slots, outcomes, old_slots)
+        if kept:
+            self.memory.write(x, kept[0])
+
+    @abstractmethod
+    def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor | None:
+        """The method itself, one iteration, in tensors alone. What it returns is handed to `settle`.
+
+        x, slots: the batch B_n and its classes. replay: the same two of B_M, if there is a memory.
+        """
+
+    def settle(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
+        """What follows the last iteration on a batch, in tensors alone."""
+
+    def _descend(self, loss: Tensor) -> None:
+        """One step of plain SGD."""
+        gradients = torch.autograd.grad(loss, self.parameters)
+        with torch.no_grad():
+            torch._foreach_add_(self.parameters, gradients, alpha=-self.settings.learning_rate)
+
+    # Predicting.
+
+    @property
+    def classes(self) -> list[Label]:
+        """The labels seen so far, in the order first seen."""
+        return self.labels.labels
+
+    def predict(self, x: Any) -> list[Label]:
+        """The label of each sample, among those seen so far."""
+        labels = self.classes
+        return [labels[slot] for slot in self._scored(x).argmax(1).tolist()]
+
+    def predict_proba(self, x: Any) -> NDArray[np.float32]:
+        """A row of probabilities per sample, over `classes`."""
+        probabilities: NDArray[np.float32] = self._scored(x).softmax(1).cpu().numpy()
+        return probabilities
+
+    @torch.no_grad()
+    def _scored(self, x: Any) -> Tensor:
+        if not self.labels:
+            raise NotLearntYet(f"{type(self).__name__} has seen no label yet: observe a batch first, then predict")
+        x = self._samples(x, "predict")
+        assert self.network is not None
+        self.network.eval()
+        try:
+            return torch.cat([self.scores(as_input(part.to(self.device))) for part in x.split(PREDICTION_CHUNK)])
+        finally:
+            self.network.train()
+
+    @abstractmethod
+    def scores(self, x: Tensor) -> Tensor:
+        """The log-odds of each class seen, `[samples, classes]`."""
+
+    # The network, and room for classes.
+
+    def _begin(self, x: Tensor) -> None:
+        """Size everything by the first batch, or leave all as it was."""
+        shape = tuple(x.shape[1:])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            network = self._build(self.given, shape) if isinstance(self.given, str) else self.given
+            network = network.to(self.device)
+            self._install(network, probe(network, x.to(self.device)))
+        self.sample_shape, self.sample_type = shape, x.dtype
+        if self.memory is not None:
+            self.memory.allocate(x, self.device)
+
+    @abstractmethod
+    def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
+        """The named network for samples of this shape."""
+
+    @abstractmethod
+    def _install(self, network: nn.Module, features: int) -> None:
+        """Take up a network that gives so many features."""
+
+    def _use(self, network: nn.Module) -> None:
+        """Train this network from now on."""
+        self.network = network.train().to(self.device)
+        self.parameters = [part for part in network.parameters() if part.requires_grad]
+        self._replaced()
+
+    @abstractmethod
+    def _open_classes(self, classes: int) -> None:
+        """Make room for so many classes in all."""
+
+    def _replaced(self) -> None:
+        """Tensors that `learn` works on were replaced: what was captured is void."""
+        if self._captured is not None:
+            self._captured.forget()
+
+    # Resources and state.
+
+    def footprint(self) -> dict[str, int]:
+        """Bytes of the operational memory M, by part."""
+        return {"replay": self.memory.nbytes()} if self.memory is not None else {}
+
+    @property
+    def network_name(self) -> str:
+        """The network's name, or the class of the user's own."""
+        return self.given if isinstance(self.given, str) else OWN_NETWORK + type(self.given).__qualname__
+
+    def _identity(self) -> dict[str, Any]:
+        """What a state and the learner that takes it up must agree on."""
+        settings = dataclasses.asdict(self.settings)
+        return {"learner": self.name, "network": self.network_name, "settings": settings}
+
+    def state_dict(self) -> State:
+        """Everything, as one flat dict of tensors and a JSON string "meta"."""
+        meta = {
+            "format": FORMAT,
+            **self._identity(),
+            "seed": self.seed,
+            "sample_shape": self.sample_shape,
+            "sample_type": str(self.sample_type).removeprefix("torch."),
+            "labels": [encode_label(label) for label in self.classes],
+            "batches": self.batches,
+            "samples": self.samples,
+        }
+        state: State = {"generator": self.generator.get_state(), "meta": json.dumps(meta)}
+        if self.network is not None:
+            state |= {f"network.{name}": part.clone() for name, part in self.network.state_dict().items()}
+            state |= self._parts()
+        return state
+
+    def _parts(self) -> State:
+        """The tensors of the state beside the network's and the generator's."""
+        return {f"memory.{name}": part for name, part in self.memory.state().items()} if self.memory else {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Take up a state that `state_dict` gave: whole or, with a CheckpointError, not at all."""
+        meta = read_meta(state)
+        for part, mine in self._identity().items():
+            if meta[part] != mine:
+                raise CheckpointError(f"this state has the {part} {meta[part]!r}, but the learner has {mine!r}")
+        twin = type(self)(self.given, seed=meta["seed"], device=str(self.device), **meta["settings"])
+        try:
+            twin._take(state, meta)
+        except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
+            raise CheckpointError(f"this state can't be taken up: {str(error).splitlines()[0]}") from None
+        self.__dict__ = {**twin.__dict__, "_captured": self._captured}
+        self._replaced()
+
+    def _take(self, state: State, meta: dict[str, Any]) -> None:
+        """Become what a state says; the network comes last, since it may be the user's own."""
+        self.batches, self.samples = meta["batches"], meta["samples"]
+        if meta["sample_shape"] is not None:
+            self._begin(torch.zeros(2, *meta["sample_shape"], dtype=getattr(torch, meta["sample_type"])))
+            for code in meta["labels"]:
+                self.labels.add(decode_label(code))
+            self._open_classes(len(self.labels))
+            self._take_parts(state)
+            self._take_network(_under("network.", state))
+        self.generator.set_state(state["generator"])
+
+    def _take_parts(self, state: State) -> None:
+        """Take up the tensors that `_parts` gave."""
+        if self.memory is not None:
+            self.memory.restore(_under("memory.", state), self.device)
+
+    def _take_network(self, weights: dict[str, Tensor]) -> None:
+        assert self.network is not None
+        mine = {name: part.shape for name, part in self.network.state_dict().items()}
+        theirs = {name: part.shape for name, part in weights.items()}
+        for name in sorted(mine.keys() | theirs.keys()):
+            if mine.get(name) != theirs.get(name):
+                shapes = [list(side[name]) if name in side else "absent" for side in (theirs, mine)]
+                raise CheckpointError(f"{name} is {shapes[0]} in the state, {shapes[1]} in the network")
+        self.network.load_state_dict(weights)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one safetensors file, atomically."""
+        checkpoint.write(self.state_dict(), path)
+
+
+def read_meta(state: State) -> dict[str, Any]:
+    """What a state says of itself, or a CheckpointError."""
+    try:
+        meta = json.loads(state["meta"])
+        version = meta["format"]
+    except (KeyError, TypeError, ValueError):
+        raise CheckpointError("this is no state of a learner: it has no readable meta") from None
+    if version != FORMAT:
+        raise CheckpointError(f"this state is of format {version!r}, and this version of everlearn reads {FORMAT}")
+    missing = {"learner", "network", "settings", "seed", "sample_shape", "sample_type", "labels"} - meta.keys()
+    if missing:
+        raise CheckpointError(f"this state's meta lacks {', '.join(sorted(missing))}")
+    return dict(meta)
+
+
+def _under(prefix: str, state: State) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): part for name, part in state.items() if name.startswith(prefix)}

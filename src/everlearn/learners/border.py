@@ -1,0 +1,56 @@
+"""The border to the host: a user's batch becomes a tensor that passed every check, or a clear sentence."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from everlearn.networks import as_input
+
+__all__ = ["as_samples", "check_samples", "probe"]
+
+
+def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
+    """A batch as a tensor. Bytes stay bytes; what is wider than the float32 of the network is narrowed.
+
+    keep_integers: whether other integers reach the network as they are (tokens, say), or as numbers.
+    """
+    try:
+        x = torch.as_tensor(x).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{where} takes x as a tensor or an array of numbers, not {type(x).__name__}") from None
+    if x.is_complex():
+        raise ValueError(f"{where} takes x as real numbers, not {x.dtype}")
+    integer = not x.is_floating_point() and x.dtype != torch.uint8
+    return x.float() if x.dtype == torch.float64 or (integer and not keep_integers) else x
+
+
+def check_samples(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: torch.dtype | None) -> None:
+    """Refuse a batch that is empty, of another shape or type than the first one was, or not finite."""
+    if x.ndim == 0 or len(x) == 0:
+        raise ValueError(f"{where} got an empty batch")
+    if x.ndim == 1 and shape != ():
+        raise ValueError(f"{where} got x of shape {list(x.shape)}, but it takes a batch of samples, [n, ...]")
+    if shape is not None and tuple(x.shape[1:]) != shape:
+        expected = ", ".join(["*", *map(str, shape)])
+        raise ValueError(f"{where} got x of shape {list(x.shape)} but the network takes [{expected}]")
+    if dtype is not None and x.dtype != dtype:
+        raise ValueError(f"{where} got x of {x.dtype} but this learner began with {dtype}")
+    if x.is_floating_point() and not x.isfinite().all():
+        raise ValueError(f"{where} got NaN or infinite values in x")
+
+
+def probe(network: nn.Module, x: Tensor) -> int:
+    """How many features a network gives, tried in training mode on a copy so that nothing of it changes."""
+    try:
+        with torch.no_grad():
+            features = copy.deepcopy(network).train()(as_input(x))
+    except Exception as error:
+        raise ValueError(f"the network can't learn from a batch of shape {list(x.shape)}: {error}") from None
+    if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != len(x):
+        got = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ValueError(f"the network must map a batch of n samples to [n, d], but {len(x)} samples gave {got}")
+    return features.shape[1]

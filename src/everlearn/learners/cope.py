@@ -1,0 +1,150 @@
+"""CoPE: Continual Prototype Evolution, the method this library is about."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize, one_hot
+
+from everlearn.checkpoint import State
+from everlearn.learners.base import Learner, Settings
+from everlearn.losses import Gradient, ppp_loss
+from everlearn.memory.labels import Label
+from everlearn.memory.prototypes import Prototypes
+from everlearn.memory.replay import BalancedMemory
+from everlearn.networks import as_input, embedding_network
+
+__all__ = ["CoPE", "CoPESettings"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CoPESettings(Settings):
+    """CoPE's settings, with the paper's symbols; the defaults are those of Split-MNIST."""
+
+    memory_size: int = 2000
+    """|M_r|, exemplars in the replay memory, shared equally by the classes seen"""
+    temperature: float = 0.1
+    """τ, the concentration of the PPP-loss"""
+    momentum: float = 0.99
+    """α, how much of a prototype stays when a batch moves it"""
+    embedding: int | None = None
+    """d, the size of the embedding; by default the network's own (MLP 100, slim ResNet18 256)"""
+    renormalise: bool = True
+    """bring prototypes back to unit length after each move, as the paper says (its released code does not)"""
+    pseudo_prototypes: bool = True
+    """p̂, let the samples of a batch act as proxies of their class in the loss"""
+    gradient: Gradient = "released"
+    """what pseudo-prototypes pass on: released (repellor only), full, or detached"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("memory_size", self.memory_size >= 1, "at least 1")
+        self._check("temperature", self.temperature > 0, "above 0")
+        self._check("momentum", 0 <= self.momentum <= 1, "between 0 and 1")
+        self._check("embedding", self.embedding is None or self.embedding >= 1, "at least 1")
+        self._check("gradient", self.gradient in ("released", "full", "detached"), "released, full or detached")
+
+
+class CoPE(Learner):
+    """Prototypes that evolve with the stream: nearest-prototype prediction in a unit-length embedding.
+
+    Each batch is joined with a class-balanced batch from the replay memory, the PPP-loss draws samples
+    to their class's prototype and away from the others, and the prototypes follow with high momentum.
+
+    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> y = ["high", "low"] * 20
+    >>> learner = CoPE("mlp", memory_size=10, hidden=16, seed=0)
+    >>> for start in range(0, 40, 4):
+    ...     learner.observe(x[start : start + 4], y[start : start + 4])
+    >>> learner.predict(x[:4])
+    ['high', 'low', 'high', 'low']
+    >>> learner.memory.counts()
+    {'high': 5, 'low': 5}
+
+    De Lange, M. and Tuytelaars, T. Continual Prototype Evolution: Learning Online from Non-Stationary
+    Data Streams. ICCV 2021.
+    """
+
+    name = "cope"
+    Settings = CoPESettings
+    settings: CoPESettings
+    memory: BalancedMemory
+    _prototypes: Prototypes | None = None
+
+    def __init__(
+        self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
+    ) -> None:
+        super().__init__(network, seed=seed, device=device, **settings)
+        self.memory = BalancedMemory(self.settings.memory_size, self.labels, self.generator)
+
+    def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
+        """One joint step on B = B_n ∪ B_M; returns the features of both, from before the step."""
+        old, old_slots = replay
+        features = self._embed(as_input(torch.cat([x, old])))
+        loss = ppp_loss(
+            features,
+            torch.cat([slots, old_slots]),
+            self._evolving.vectors,
+            self.settings.temperature,
+            seen=self._evolving.seen,
+            pseudo_prototypes=self.settings.pseudo_prototypes,
+            gradient=self.settings.gradient,
+        )
+        self._descend(loss)
+        return features.detach()
+
+    def settle(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
+        """Move the prototypes to the mean of every replayed batch's features and of B_n's last ones."""
+        features = cast(list[Tensor], outcomes)
+        batch = len(slots)
+        moved = torch.cat([*(part[batch:] for part in features), features[-1][:batch]])
+        owners = one_hot(torch.cat([old_slots[0].flatten(), slots]), len(self._evolving.vectors)).to(moved.dtype)
+        self._evolving.move(owners.T @ moved, owners.sum(0), self.settings.momentum, self.settings.renormalise)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """f·p^c/τ over the classes seen: the largest is the nearest prototype."""
+        prototypes = self._evolving.vectors[: len(self.labels)]
+        return self._embed(x) @ prototypes.T / self.settings.temperature
+
+    @property
+    def prototypes(self) -> dict[Label, Tensor]:
+        """The prototype p^c of each class seen."""
+        if self._prototypes is None:
+            return {}
+        return dict(zip(self.classes, self._prototypes.vectors.clone(), strict=False))
+
+    @property
+    def _evolving(self) -> Prototypes:
+        assert self._prototypes is not None
+        return self._prototypes
+
+    def _embed(self, x: Tensor) -> Tensor:
+        assert self.network is not None
+        return normalize(self.network(x), dim=1)
+
+    def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
+        return embedding_network(name, shape, self.settings.hidden, self.settings.embedding)
+
+    def _install(self, network: nn.Module, features: int) -> None:
+        self._use(network)
+        self._prototypes = Prototypes(features, self.device)
+
+    def _open_classes(self, classes: int) -> None:
+        self.memory.open_classes(classes)
+        if self._evolving.open_classes(classes, self.generator):
+            self._replaced()
+
+    def footprint(self) -> dict[str, int]:
+        """Bytes of M_r and M_p."""
+        held = 0 if self._prototypes is None else self._prototypes.nbytes()
+        return super().footprint() | {"prototypes": held}
+
+    def _parts(self) -> State:
+        return super()._parts() | {"prototypes": self._evolving.vectors[: len(self.labels)].clone()}
+
+    def _take_parts(self, state: State) -> None:
+        super()._take_parts(state)
+        self._evolving.vectors[: len(self.labels)] = state["prototypes"].to(self.device)

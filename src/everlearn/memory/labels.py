@@ -1,0 +1,113 @@
+"""Labels to slots: the learner counts classes 0, 1, 2, … in the order it first sees them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["Label", "LabelTable", "as_labels", "decode_label", "encode_label"]
+
+Label = str | int | float | bool | bytes | tuple[Any, ...] | None
+
+_PLAIN = (str, int, bool, bytes, type(None))
+
+
+class LabelTable:
+    """The labels seen so far, each with its slot.
+
+    Labels are told apart as the keys of a dict are: 1, 1.0 and True are one label.
+
+    >>> table = LabelTable()
+    >>> table.add("cat"), table.add("dog"), table.slot("dog"), "bird" in table
+    (0, 1, 1, False)
+    """
+
+    def __init__(self, labels: Iterable[Label] = ()) -> None:
+        self._slots: dict[Label, int] = {}
+        for label in labels:
+            self.add(label)
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, label: Label) -> bool:
+        return label in self._slots
+
+    @property
+    def labels(self) -> list[Label]:
+        """All labels, by slot."""
+        return list(self._slots)
+
+    def add(self, label: Label) -> int:
+        """The slot of a label, a new one if it was never seen."""
+        return self._slots.setdefault(label, len(self._slots))
+
+    def slot(self, label: Label) -> int:
+        """The slot of a label that was seen."""
+        return self._slots[label]
+
+    def slots(self, labels: Iterable[Label]) -> list[int]:
+        """The slots of labels that were all seen."""
+        return [self._slots[label] for label in labels]
+
+    def new(self, labels: Iterable[Label]) -> list[Label]:
+        """The labels among these that were never seen, once each, in order."""
+        return [label for label in dict.fromkeys(labels) if label not in self._slots]
+
+
+def as_labels(y: Any) -> list[Label]:
+    """The labels of a batch as a list, or a ValueError that names the one that is none."""
+    if isinstance(y, (torch.Tensor, np.ndarray)):
+        y = y.tolist()
+    if isinstance(y, (str, bytes)) or not isinstance(y, Iterable):
+        raise ValueError(f"y is a sequence of labels, one for each sample, not {_shown(y)}")
+    return [label if type(label) in _PLAIN else _label(label) for label in y]
+
+
+def _label(label: Any) -> Label:
+    if isinstance(label, np.generic):
+        label = label.item()
+    if type(label) in _PLAIN:
+        return label  # type: ignore[no-any-return]
+    if type(label) is float:
+        if math.isnan(label):
+            raise ValueError("NaN is no label: it does not equal itself")
+        return label
+    if type(label) is tuple:
+        return tuple(_label(part) for part in label)
+    raise ValueError(
+        "a label is a str, int, float, bool, bytes, None or a tuple of these, "
+        f"not {_shown(label)} of type {type(label).__name__}"
+    )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def encode_label(label: Label) -> Any:
+    """A label as JSON, with its type kept."""
+    if type(label) is float:
+        return {"float": label.hex()}
+    if type(label) is bytes:
+        return {"bytes": label.hex()}
+    if type(label) is tuple:
+        return {"tuple": [encode_label(part) for part in label]}
+    return label
+
+
+def decode_label(code: Any) -> Label:
+    """The label that `encode_label` wrote."""
+    if not isinstance(code, dict):
+        return code  # type: ignore[no-any-return]
+    ((kind, value),) = code.items()
+    if kind == "float":
+        return float.fromhex(value)
+    if kind == "bytes":
+        return bytes.fromhex(value)
+    return tuple(decode_label(part) for part in value)

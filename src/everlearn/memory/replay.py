@@ -1,0 +1,235 @@
+"""M_r: the replay memory, a class-balanced reservoir.
+
+Every sample gets a random 64-bit key when it arrives. A class keeps its ⌊|M_r| / |Y|⌋ largest keys
+and remembers the largest key it ever dropped; only larger keys enter. So what a class keeps is at
+all times a uniform sample of all it ever sent: while it fills, after a new class has shrunk the
+quota, and after a quota has grown again.
+
+The samples lie on the device, in one tensor. The book about them (keys, and which row is whose)
+lies on the host: it never depends on the weights, so the device only gathers and writes the rows
+it is told, and a step with replay is tensors alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from everlearn.memory.labels import Label, LabelTable
+
+__all__ = ["BalancedMemory"]
+
+Integers = NDArray[np.int64]
+
+NO_KEY = -1
+LARGEST_KEY = 2**63 - 1
+
+
+class BalancedMemory:
+    """At most `size` exemplars, divided equally over the classes seen.
+
+    labels: the learner's label table, to tell whose exemplars are whose.
+    generator: the learner's own source of randomness (on the host).
+    """
+
+    def __init__(self, size: int, labels: LabelTable, generator: torch.Generator) -> None:
+        self.size = size
+        self._labels = labels
+        self._generator = generator
+        self.rows: Tensor | None = None  # the samples, and one row more for what is not kept
+        self._quota = size
+        # Class c has the entries [c · quota, c · quota + counts[c]) of keys and places.
+        self._keys: Integers = np.full(size, NO_KEY)
+        self._places: Integers = np.zeros(size, np.int64)
+        self._free: list[int] = list(range(size - 1, -1, -1))
+        self._counts: Integers = np.zeros(0, np.int64)
+        self._dropped: Integers = np.zeros(0, np.int64)  # the largest key that a class ever dropped
+        self._floor: Integers = np.zeros(0, np.int64)  # only larger keys enter
+        self.arrivals: Integers = np.zeros(0, np.int64)  # how many samples a class ever sent
+
+    # What a user asks.
+
+    def __len__(self) -> int:
+        """How many exemplars are kept."""
+        return int(self._counts.sum())
+
+    def counts(self) -> dict[Label, int]:
+        """How many exemplars each class keeps."""
+        return dict(zip(self._labels.labels, self._counts.tolist(), strict=True))
+
+    def samples(self) -> tuple[Tensor, list[Label]]:
+        """All exemplars, class by class, and their labels."""
+        if self.rows is None:
+            return torch.empty(0), []
+        entries, slots = self._entries()
+        labels = self._labels.labels
+        rows = self.rows[torch.from_numpy(self._places[entries]).to(self.rows.device)]
+        return rows, [labels[slot] for slot in slots]
+
+    def nbytes(self) -> int:
+        """Bytes held: the samples, their keys and places, and the counters of each class."""
+        book = (self._keys, self._places, self._counts, self._dropped, self._floor, self.arrivals)
+        samples = 0 if self.rows is None else self.rows.nbytes
+        return samples + sum(part.nbytes for part in book)
+
+    # What a learner does.
+
+    def allocate(self, like: Tensor, device: torch.device) -> None:
+        """Make room for samples of this shape and type, once they are known; they are kept as they came."""
+        self.rows = torch.zeros(self.size + 1, *like.shape[1:], dtype=like.dtype, device=device)
+
+    def open_classes(self, classes: int) -> None:
+        """Share the memory among this many classes: the quota shrinks, and each keeps its largest keys."""
+        new = classes - len(self._counts)
+        self._share(self.size // classes)
+        self._counts = np.append(self._counts, np.zeros(new, np.int64))
+        self._dropped = np.append(self._dropped, np.full(new, NO_KEY))
+        self._floor = np.append(self._floor, np.full(new, NO_KEY))
+        self.arrivals = np.append(self.arrivals, np.zeros(new, np.int64))
+
+    def draw(self, count: int) -> tuple[Tensor, Tensor]:
+        """Rows and slots of `count` exemplars, class-uniform, without replacement (fewer if fewer are kept).
+
+        Each in turn comes from a class drawn uniformly among those that have unused exemplars left.
+        That is a race of one Poisson process per class: whatever the others do, each running class is
+        equally likely to be next, and a class that is used up has left the race.
+        """
+        count = min(count, len(self))
+        if count == 0:
+            return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+        laps = torch.empty(len(self._counts), count).exponential_(generator=self._generator).numpy()
+        times = laps.cumsum(1)
+        times[np.arange(count) >= self._counts[:, None]] = np.inf
+        first = np.argpartition(times, count - 1, axis=None)[:count]
+        slots, turns = np.divmod(first, count)  # the turns of a class are 0 … its share − 1
+        picks = self._distinct(slots, turns)
+        return torch.from_numpy(self._places[slots * self._quota + picks]), torch.from_numpy(slots)
+
+    def admit(self, slots: Integers) -> Tensor:
+        """Give each new sample a key and decide where it is kept: its row, the last row for nowhere."""
+        keys = self._random_integers(len(slots))
+        rows = np.full(len(slots), self.size)
+        np.add.at(self.arrivals, slots, 1)
+        low = keys <= self._floor[slots]
+        np.maximum.at(self._dropped, slots[low], keys[low])
+        for i in np.flatnonzero(~low).tolist():
+            row = self._enter(int(slots[i]), int(keys[i]))
+            rows[rows == row] = self.size  # an earlier sample of this batch made way for this one
+            rows[i] = row
+        return torch.from_numpy(rows)
+
+    def recall(self, rows: Tensor) -> Tensor:
+        """The samples in these rows. Tensors alone."""
+        assert self.rows is not None
+        return self.rows[rows]
+
+    def write(self, x: Tensor, rows: Tensor) -> None:
+        """Put samples into the rows that `admit` gave them. Tensors alone."""
+        assert self.rows is not None
+        self.rows.index_copy_(0, rows, x)
+
+    # The book.
+
+    def _enter(self, slot: int, key: int) -> int:
+        """Keep a key in its class, in place of the smallest where the quota is full."""
+        start, count = slot * self._quota, int(self._counts[slot])
+        kept = self._keys[start : start + self._quota]
+        if key <= self._floor[slot]:  # the floor has risen within this batch
+            self._dropped[slot] = max(self._dropped[slot], key)
+            return self.size
+        if count < self._quota:
+            entry, self._counts[slot] = count, count + 1
+            self._places[start + entry] = self._free.pop()
+        else:
+            entry = int(kept.argmin())
+            self._dropped[slot] = kept[entry]
+        kept[entry] = key
+        self._floor[slot] = kept.min() if self._counts[slot] == self._quota else self._dropped[slot]
+        return int(self._places[start + entry])
+
+    def _share(self, quota: int) -> None:
+        """Lay the book out anew for another quota; only the book moves, no sample does."""
+        seen = len(self._counts)
+        keys = self._keys[: seen * self._quota].reshape(seen, self._quota)
+        places = self._places[: seen * self._quota].reshape(seen, self._quota)
+        self._keys, self._places = np.full(self.size, NO_KEY), np.zeros(self.size, np.int64)
+        if seen:
+            order = np.argsort(-keys, axis=1)
+            keys = np.take_along_axis(keys, order, 1)
+            places = np.take_along_axis(places, order, 1)
+            gone = keys[:, quota:]
+            self._free += places[:, quota:][gone != NO_KEY].tolist()
+            if gone.shape[1]:
+                self._dropped = np.maximum(self._dropped, gone[:, 0])
+            kept = min(quota, self._quota)
+            self._keys[: seen * quota].reshape(seen, quota)[:, :kept] = keys[:, :kept]
+            self._places[: seen * quota].reshape(seen, quota)[:, :kept] = places[:, :kept]
+            self._counts = np.minimum(self._counts, quota)
+            smallest = np.where(self._counts == quota, keys[:, kept - 1], NO_KEY)
+            self._floor = np.maximum(self._dropped, smallest)
+        self._quota = quota
+
+    def _entries(self) -> tuple[Integers, list[int]]:
+        """The entries of the book in use, class by class, and the class of each."""
+        slots = np.repeat(np.arange(len(self._counts)), self._counts)
+        starts = np.repeat(self._counts.cumsum() - self._counts, self._counts)
+        return slots * self._quota + np.arange(len(slots)) - starts, slots.tolist()
+
+    def _distinct(self, slots: Integers, turns: Integers) -> Integers:
+        """A uniform choice of distinct exemplars within each class, by Floyd's algorithm, for all at once.
+
+        To choose k of n: the turn j = 0 … k − 1 draws one of the first n − k + j + 1; what was chosen
+        before is replaced by the last of these. A draw repeats an earlier one if it hits the same
+        number, or the last number of an earlier turn that itself was a repeat: a chain, followed
+        here by doubling.
+        """
+        last = (self._counts - np.bincount(slots, minlength=len(self._counts)))[slots] + turns
+        draws = self._random_integers(len(slots)) % (last + 1)
+        earlier = (slots[:, None] == slots) & (turns[:, None] > turns)
+        repeat = (earlier & (draws[:, None] == draws)).any(1)
+        hits = earlier & (draws[:, None] == last)
+        before = np.where(hits.any(1), hits.argmax(1), np.arange(len(slots)))
+        for _ in range(len(slots).bit_length()):
+            repeat |= repeat[before]
+            before = before[before]
+        return np.where(repeat, last, draws)
+
+    def _random_integers(self, count: int) -> Integers:
+        drawn: Integers = torch.randint(LARGEST_KEY, (count,), generator=self._generator).numpy()
+        return drawn
+
+    # State.
+
+    def state(self) -> dict[str, Tensor]:
+        """All of it, exemplars in order of their class and entry; empty rows are not stored."""
+        entries, _ = self._entries()
+        book = {
+            "keys": self._keys[entries],
+            "counts": self._counts,
+            "dropped": self._dropped,
+            "floor": self._floor,
+            "arrivals": self.arrivals,
+        }
+        state = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in book.items()}
+        if self.rows is not None:
+            state["samples"] = self.samples()[0]
+        return state
+
+    def restore(self, state: dict[str, Tensor], device: torch.device) -> None:
+        """Take up a state that `state` gave."""
+        names = ("keys", "counts", "dropped", "floor", "arrivals")
+        keys, counts, dropped, floor, arrivals = (state[name].cpu().numpy().copy() for name in names)
+        self._counts, self._dropped, self._floor, self.arrivals = counts, dropped, floor, arrivals
+        if not len(counts) or len(keys) > self.size:
+            raise ValueError(f"a memory of {self.size} can't take {len(keys)} exemplars of {len(counts)} classes")
+        self._quota = self.size // len(counts)
+        entries, _ = self._entries()
+        self._keys, self._places = np.full(self.size, NO_KEY), np.zeros(self.size, np.int64)
+        self._keys[entries] = keys
+        self._places[entries] = np.arange(len(keys))
+        self._free = list(range(self.size - 1, len(keys) - 1, -1))
+        self.allocate(state["samples"], device)
+        assert self.rows is not None
+        self.rows[: len(keys)] = state["samples"].to(device)

@@ -1,0 +1,140 @@
+"""f_θ: the networks of the paper by name, sized from the first batch; or any nn.Module of the user's.
+
+A named network is a trunk and a last linear layer. CoPE's last layer gives the embedding; a softmax
+learner's gives one logit per class and grows with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from everlearn.words import nearest
+
+__all__ = ["EMBEDDINGS", "SoftmaxNetwork", "as_input", "embedding_network", "trunk"]
+
+# The size d of the embedding that the paper uses with each network.
+EMBEDDINGS = {"mlp": 100, "slim-resnet18": 256}
+
+
+def as_input(x: Tensor) -> Tensor:
+    """Samples as a network takes them: bytes are grey or colour values, 0 … 255 becomes 0 … 1."""
+    if x.dtype == torch.uint8:
+        return x.float() / 255
+    return x.float() if x.is_floating_point() else x
+
+
+def embedding_network(name: str, shape: tuple[int, ...], hidden: int, embedding: int | None) -> nn.Module:
+    """The network that maps a sample of this shape to an embedding."""
+    body, width = trunk(name, shape, hidden)
+    return nn.Sequential(body, _last_layer(body, width, embedding or EMBEDDINGS[name]))
+
+
+class SoftmaxNetwork(nn.Module):
+    """A body with a last linear layer of one logit per class, in a room that doubles as classes come."""
+
+    def __init__(self, body: nn.Module, features: int, outputs: int) -> None:
+        super().__init__()
+        self.body = body
+        self.head = _last_layer(body, features, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(x))
+        return logits
+
+    def make_room(self, classes: int) -> bool:
+        """Double the last layer until it holds so many classes; True if it had to grow."""
+        old = self.head
+        room = old.out_features
+        while room < classes:
+            room *= 2
+        if room == old.out_features:
+            return False
+        self.head = _last_layer(self.body, old.in_features, room).to(old.weight.device)
+        with torch.no_grad():
+            self.head.weight[: old.out_features] = old.weight
+            self.head.bias[: old.out_features] = old.bias
+        return True
+
+
+def trunk(name: str, shape: tuple[int, ...], hidden: int) -> tuple[nn.Module, int]:
+    """All but the last layer of a network, and how many features it gives."""
+    if name not in EMBEDDINGS:
+        raise ValueError(f"there is no network {name!r}{nearest(name, EMBEDDINGS)}; or give an nn.Module")
+    if name == "mlp":
+        return MLP(math.prod(shape), hidden), hidden
+    if len(shape) != 3 or min(shape[1:]) < 8:
+        raise ValueError(
+            f"slim-resnet18 takes images of shape [channels, height, width] of at least 8 x 8, not {list(shape)}"
+        )
+    return SlimResNet18(shape[0]), SlimResNet18.features
+
+
+class MLP(nn.Sequential):
+    """Two hidden layers with ReLU; Xavier-uniform weights and zero biases."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        first, second = nn.Linear(inputs, hidden), nn.Linear(hidden, hidden)
+        super().__init__(nn.Flatten(), first, nn.ReLU(), second, nn.ReLU())
+        _xavier(first)
+        _xavier(second)
+
+
+def _xavier(layer: nn.Linear) -> None:
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+
+
+def _last_layer(body: nn.Module, features: int, outputs: int) -> nn.Linear:
+    """A linear layer, initialised as the layers before it are."""
+    layer = nn.Linear(features, outputs)
+    if isinstance(body, MLP):
+        _xavier(layer)
+    return layer
+
+
+class SlimResNet18(nn.Module):
+    """A ResNet18 with 20 filters in its first stage, no max-pool, and 160 features after pooling."""
+
+    widths = (20, 40, 80, 160)
+    features = 160
+
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(_convolution(channels, self.widths[0], 3, 1), nn.ReLU())
+        self.stages = nn.Sequential(*self._blocks())
+        self.pool = nn.AdaptiveAvgPool2d(1)
+
+    def _blocks(self) -> Iterator[nn.Module]:
+        inputs = self.widths[0]
+        for width, stride in zip(self.widths, (1, 2, 2, 2), strict=True):
+            yield BasicBlock(inputs, width, stride)
+            yield BasicBlock(width, width, 1)
+            inputs = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        pooled: Tensor = self.pool(self.stages(self.stem(x)))
+        return pooled.flatten(1)
+
+
+class BasicBlock(nn.Module):
+    """Two 3 x 3 convolutions beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            _convolution(inputs, outputs, 3, stride), nn.ReLU(), _convolution(outputs, outputs, 3, 1)
+        )
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else _convolution(inputs, outputs, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.residual(x) + self.shortcut(x))
+
+
+def _convolution(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Module:
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs))

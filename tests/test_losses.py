@@ -1,0 +1,170 @@
+"""The PPP-loss against a slow loop over the paper's equations 2 to 6, and against a worked example."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+from everlearn.losses import ppp_loss
+
+
+def posterior(f, proxy, label, prototypes, seen, temperature):
+    """Equation 5: P(c | f, p̃)."""
+    own = torch.exp(f @ proxy / temperature)
+    rest = sum(torch.exp(f @ prototypes[k] / temperature) for k in seen if k != label)
+    return own / (own + rest)
+
+
+def loss_by_the_equations(
+    features, labels, prototypes, temperature, seen=None, pseudo_prototypes=True, gradient="full"
+):
+    """Equations 2 to 6, sample by sample."""
+    seen = range(len(prototypes)) if seen is None else seen
+    detach = {"full": (False, False), "released": (True, False), "detached": (True, True)}[gradient]
+    attractor_proxy = features.detach() if detach[0] else features
+    repellor_proxy = features.detach() if detach[1] else features
+    total = 0.0
+    for i, c in enumerate(labels):
+        attractors = [prototypes[c]]
+        repellors = [prototypes[c]]
+        if pseudo_prototypes:
+            attractors += [attractor_proxy[j] for j, k in enumerate(labels) if k == c and j != i]
+            repellors += [repellor_proxy[i]]
+        expected = [posterior(features[i], p, c, prototypes, seen, temperature) for p in attractors]
+        total = total + torch.log(sum(expected) / len(expected))  # eq. 3
+        for j, k in enumerate(labels):
+            if k != c:
+                expected = [posterior(features[j], p, c, prototypes, seen, temperature) for p in repellors]
+                total = total + torch.log(1 - sum(expected) / len(expected))  # eq. 4
+    return -total / len(labels)  # eq. 6
+
+
+@given(
+    st.integers(2, 7),
+    st.integers(2, 10),
+    st.integers(2, 8),
+    st.floats(0.08, 1.0),
+    st.sampled_from(["released", "full", "detached"]),
+    st.booleans(),
+    st.integers(0, 10**6),
+)
+def test_value_and_gradient_are_those_of_the_equations(classes, batch, d, temperature, gradient, pseudo, seed):
+    g = torch.Generator().manual_seed(seed)
+    features = normalize(torch.randn(batch, d, generator=g, dtype=torch.float64), dim=1).requires_grad_()
+    prototypes = torch.randn(classes, d, generator=g, dtype=torch.float64)
+    prototypes = normalize(prototypes, dim=1) * (0.7 + 0.3 * torch.rand(classes, 1, generator=g))
+    labels = torch.randint(0, classes, (batch,), generator=g)
+    ours = ppp_loss(
+        features, labels, prototypes, temperature, pseudo_prototypes=pseudo, gradient=gradient
+    )
+    slow = loss_by_the_equations(
+        features, labels.tolist(), prototypes, temperature, pseudo_prototypes=pseudo, gradient=gradient
+    )
+    torch.testing.assert_close(ours, slow, rtol=1e-9, atol=1e-9)
+    (ours_slope,) = torch.autograd.grad(ours, features)
+    (slow_slope,) = torch.autograd.grad(slow, features)
+    torch.testing.assert_close(ours_slope, slow_slope, rtol=1e-7, atol=1e-8)
+
+
+FEATURES = torch.tensor([[0.8, 0.6], [0.96, -0.28], [-0.28, 0.96], [-0.8, -0.6]], dtype=torch.float64)
+LABELS = torch.tensor([0, 0, 1, 2])
+PROTOTYPES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-0.6, -0.8]], dtype=torch.float64)
+WORKED_GRADIENTS = {
+    "released": [
+        [-0.4393422731, 0.4478917983],
+        [-0.1883387319, -0.0036841309],
+        [0.1570194637, -0.1456138580],
+        [0.0966327554, 0.1299101319],
+    ],
+    "full": [
+        [-0.4937850637, 0.4637709456],
+        [-0.2811060927, -0.0732596515],
+        [0.1570194637, -0.1456138580],
+        [0.0966327554, 0.1299101319],
+    ],
+    "detached": [
+        [-0.4214514947, 0.4022072537],
+        [-0.1770295926, -0.0087784380],
+        [0.0976282111, -0.1788510507],
+        [0.0882343840, 0.1154044885],
+    ],
+}
+
+
+@pytest.mark.parametrize("gradient", WORKED_GRADIENTS)
+def test_the_worked_example(gradient):
+    features = FEATURES.clone().requires_grad_()
+    loss = ppp_loss(features, LABELS, PROTOTYPES, 0.5, gradient=gradient)
+    assert loss.item() == pytest.approx(0.4875415311070679, abs=1e-14)
+    loss.backward()
+    expected = torch.tensor(WORKED_GRADIENTS[gradient], dtype=torch.float64)
+    torch.testing.assert_close(features.grad, expected, rtol=0, atol=1e-9)
+
+
+def test_variants_of_the_worked_example():
+    scale = torch.tensor([[0.5], [0.8], [0.9]], dtype=torch.float64)
+    cases = {
+        0.45458670926798: ppp_loss(FEATURES, LABELS, PROTOTYPES, 0.5, pseudo_prototypes=False),
+        0.73659757652971: ppp_loss(FEATURES, LABELS, PROTOTYPES * scale, 0.5),
+        0.07721164185897: ppp_loss(FEATURES, LABELS, PROTOTYPES, 0.05),
+        0.41405802632141: ppp_loss(FEATURES[:2], LABELS[:2], PROTOTYPES, 0.5),
+    }
+    for expected, loss in cases.items():
+        assert loss.item() == pytest.approx(expected, abs=1e-13)
+
+
+def test_padding_and_unseen_classes_change_nothing():
+    features = torch.cat([FEATURES, torch.ones(2, 2, dtype=torch.float64)]).requires_grad_()
+    prototypes = torch.cat([PROTOTYPES, torch.full((2, 2), 9.0, dtype=torch.float64)])
+    loss = ppp_loss(
+        features,
+        torch.tensor([0, 0, 1, 2, 4, 0]),
+        prototypes,
+        0.5,
+        seen=torch.tensor([True, True, True, False, False]),
+        valid=torch.tensor([True, True, True, True, False, False]),
+    )
+    assert loss.item() == pytest.approx(0.4875415311070679, abs=1e-14)
+    loss.backward()
+    expected = torch.tensor(WORKED_GRADIENTS["released"], dtype=torch.float64)
+    torch.testing.assert_close(features.grad[:4], expected, rtol=0, atol=1e-9)
+    assert not features.grad[4:].any()
+
+
+def test_the_hand_written_gradient_passes_gradcheck():
+    features = FEATURES.clone().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda f: ppp_loss(f, LABELS, PROTOTYPES, 0.3, gradient="full"), (features,)
+    )
+
+
+def test_one_seen_class_gives_zero_loss_and_zero_gradient():
+    features = FEATURES[:2].clone().requires_grad_()
+    loss = ppp_loss(features, LABELS[:2], PROTOTYPES, 0.5, seen=torch.tensor([True, False, False]))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert not features.grad.any()
+
+
+@pytest.mark.parametrize("flip", [1.0, -1.0], ids=["all right", "all wrong"])
+def test_it_stays_finite_in_float32_with_saturated_pairs_at_temperature_0_05(flip):
+    prototypes = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    labels = torch.tensor([0, 1, 1])
+    f32 = (features * flip).requires_grad_()
+    loss = ppp_loss(f32, labels, prototypes, 0.05)
+    loss.backward()
+    f64 = (features.double() * flip).requires_grad_()
+    exact = ppp_loss(f64, labels, prototypes.double(), 0.05)
+    exact.backward()
+    assert math.isfinite(loss.item()) and f32.grad.isfinite().all()
+    assert loss.item() == pytest.approx(exact.item(), rel=1e-5)
+    torch.testing.assert_close(f32.grad.double(), f64.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_an_unknown_gradient_is_named():
+    with pytest.raises(ValueError, match="released, full, detached, not 'code'"):
+        ppp_loss(FEATURES, LABELS, PROTOTYPES, 0.5, gradient="code")
