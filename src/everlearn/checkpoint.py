@@ -7,6 +7,7 @@ reader finds the old file or the new one, never half; a checksum tells an altere
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from typing import Any
 import torch
 
 __all__ = ["CheckpointError", "State", "read", "write"]
+
+ENTRY = "everlearn"
 
 State = dict[str, Any]
 """Tensors by name, and under "meta" a JSON string."""
@@ -31,7 +34,8 @@ def write(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
     tensors = {name: part.detach().cpu().contiguous() for name, part in state.items() if name != "meta"}
     meta = str(state["meta"])
-    content = save(tensors, {"meta": meta, "checksum": _checksum(tensors, meta)})
+    # One entry, since safetensors writes several in any order: equal states make equal files.
+    content = save(tensors, {ENTRY: json.dumps({"checksum": _checksum(tensors, meta), "meta": meta})})
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -56,15 +60,15 @@ def read(path: str | os.PathLike[str]) -> State:
         raise CheckpointError(f"there is no checkpoint at {os.fspath(path)}")
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            entry = json.loads((file.metadata() or {}).get(ENTRY, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{os.fspath(path)} is no sound checkpoint: {error}") from None
-    if "meta" not in metadata or "checksum" not in metadata:
+    if "meta" not in entry or "checksum" not in entry:
         raise CheckpointError(f"{os.fspath(path)} is a safetensors file, but not one that everlearn wrote")
-    if _checksum(tensors, metadata["meta"]) != metadata["checksum"]:
+    if _checksum(tensors, entry["meta"]) != entry["checksum"]:
         raise CheckpointError(f"{os.fspath(path)} was altered after it was written: its checksum differs")
-    return {**tensors, "meta": metadata["meta"]}
+    return {**tensors, "meta": entry["meta"]}
 
 
 def _checksum(tensors: Mapping[str, torch.Tensor], meta: str) -> str:

@@ -300,9 +300,10 @@ def test_a_damaged_cifar_batch_never_raises_anything_else(tiny, tmp_path) -> Non
         damaged[position] ^= rng.integers(1, 256)
         (tmp_path / "data_batch_1").write_bytes(damaged)
         try:
-            assert_is("cifar10", datasets.read("cifar10", tmp_path), tiny)  # a bit that carries no meaning
-        except DataError as error:
-            assert "\n" not in str(error)
+            loaded = datasets.read("cifar10", tmp_path)
+        except DataError:
+            continue
+        assert_is("cifar10", loaded, tiny)  # that byte carried no meaning
 
 
 @pytest.mark.parametrize("archive", [b"<!doctype html>", b"", b"\x1f\x8b\x08\x00garbage"])

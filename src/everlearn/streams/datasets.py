@@ -333,13 +333,14 @@ def _read_cifar(name: str, place: Path) -> Decoded:
     """The CIFAR batches of a folder or an archive, as images [n, 32, 32, 3] and labels [n]."""
     files = [file for batches in _CIFAR[name].values() for file in batches]
     unpacked = place.is_dir()
-    if unpacked:
-        contents: Iterable[tuple[str, bytes]] = ((file, file_bytes(name, place / file)) for file in files)
-    else:
-        contents = archive_files(name, place, files)
     batches = {}
-    for file, content in contents:
-        batches[file] = _read_batch(name, place / file if unpacked else place, content)
+    if unpacked:
+        for file in files:
+            path = _variant(place, file) or place / file
+            batches[file] = _read_batch(name, path, file_bytes(name, path))
+    else:
+        for file, content in archive_files(name, place, files):
+            batches[file] = _read_batch(name, place, content)
     decoded: Decoded = {}
     for split, parts in _CIFAR[name].items():
         origin = place / " to ".join(sorted({parts[0], parts[-1]})) if unpacked else place

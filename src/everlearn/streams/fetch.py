@@ -19,6 +19,7 @@ from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -243,6 +244,8 @@ def _open(url: str) -> Any:
         answer = answers.get(timeout=SECONDS_TO_ANSWER)
     except queue.Empty:
         raise TimeoutError(f"no answer in {SECONDS_TO_ANSWER:g} seconds") from None
+    if isinstance(answer, HTTPError):
+        answer.close()  # a refusal comes with a page of its own, which nobody will read
     if isinstance(answer, Exception):
         raise answer
     return answer

@@ -1,0 +1,315 @@
+"""The contract of every learner. Learners are found by themselves: a new file in `learners/` is tested here."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from everlearn import Evaluator, load, run, stream
+from everlearn.checkpoint import CheckpointError
+from everlearn.experiments.settings import learner as by_name
+from everlearn.learners import registry
+from everlearn.learners.base import NotLearntYet
+
+NAMES = sorted(registry())
+every_learner = pytest.mark.parametrize("name", NAMES)
+
+
+def make(name, network="mlp", **settings):
+    """A small learner of this name."""
+    fields = registry()[name].Settings.__dataclass_fields__
+    small = {"hidden": 16, "embedding": 8, "memory_size": 30, "iterations": 2}
+    chosen = {key: value for key, value in (small | settings).items() if key in fields}
+    return registry()[name](network, seed=settings.get("seed", 0), device="cpu", **chosen)
+
+
+def batches(count=6, size=5, labels=("a", "b", "c"), seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for i in range(count):
+        y = [labels[(i // 2 + j) % len(labels)] for j in range(size)]
+        centres = torch.tensor([[3.0 * labels.index(label)] for label in y])
+        yield torch.randn(size, 6, generator=generator) + centres, y
+
+
+def taught(name, **options):
+    learner = make(name)
+    for x, y in batches(**options):
+        learner.observe(x, y)
+    return learner
+
+
+def same_state(left, right):
+    assert left.keys() == right.keys()
+    for key in left:
+        if key == "meta":
+            assert left[key] == right[key]
+        else:
+            assert left[key].dtype == right[key].dtype
+            assert torch.equal(left[key], right[key]), key
+    return True
+
+
+@every_learner
+def test_labels_of_any_kind_come_in_any_order_at_any_time(name):
+    learner = make(name)
+    kinds = ["word", 7, 2.5, None, b"bytes", (1, "pair"), False, "new", -3, ""]
+    for i, label in enumerate(kinds):
+        learner.observe(torch.randn(2, 6), [label, kinds[i // 2]])
+        assert learner.classes == kinds[: i + 1]
+        assert set(learner.predict(torch.randn(4, 6))) <= set(kinds[: i + 1])
+    assert learner.predict_proba(torch.randn(4, 6)).shape == (4, len(kinds))
+
+
+@every_learner
+def test_more_classes_than_the_room_at_first(name):
+    learner = make(name, memory_size=200)
+    for start in range(0, 80, 4):
+        learner.observe(torch.randn(4, 6), list(range(start, start + 4)))
+    assert learner.classes == list(range(80))
+    assert learner.predict_proba(torch.randn(3, 6)).shape == (3, 80)
+
+
+@every_learner
+def test_probabilities_are_a_distribution_whose_largest_is_the_prediction(name):
+    learner = taught(name)
+    x = torch.randn(50, 6)
+    rows = learner.predict_proba(x)
+    np.testing.assert_allclose(rows.sum(1), 1, rtol=1e-5)
+    assert [learner.classes[i] for i in rows.argmax(1)] == learner.predict(x)
+
+
+@every_learner
+def test_it_learns_two_blobs(name):
+    learner = make(name)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(60):
+        y = torch.randint(0, 2, (10,), generator=generator)
+        learner.observe(torch.randn(10, 6, generator=generator) + 4.0 * y[:, None], y)
+    y = torch.randint(0, 2, (200,), generator=generator)
+    x = torch.randn(200, 6, generator=generator) + 4.0 * y[:, None]
+    assert np.mean(np.array(learner.predict(x)) == y.numpy()) > 0.95
+
+
+@every_learner
+def test_same_seed_same_numbers_and_the_global_generator_is_not_touched(name):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = taught(name)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert same_state(first.state_dict(), taught(name).state_dict())
+
+
+@every_learner
+def test_prediction_changes_nothing(name):
+    learner = taught(name)
+    before = learner.state_dict()
+    learner.predict(torch.randn(20, 6))
+    learner.predict_proba(torch.randn(20, 6))
+    assert same_state(before, learner.state_dict())
+
+
+@every_learner
+def test_before_the_first_label_prediction_says_what_to_do(name):
+    with pytest.raises(NotLearntYet, match="has seen no label yet: observe a batch first"):
+        make(name).predict(torch.randn(2, 6))
+
+
+@every_learner
+@pytest.mark.parametrize("stop", [0, 1, 3, 5])
+def test_a_run_stopped_at_any_batch_and_resumed_is_bit_identical(name, stop, tmp_path):
+    whole, first = make(name), make(name)
+    everything = list(batches())
+    for x, y in everything:
+        whole.observe(x, y)
+    for x, y in everything[:stop]:
+        first.observe(x, y)
+    first.save(tmp_path / "state.safetensors")
+    second = load(tmp_path / "state.safetensors", device="cpu")
+    assert same_state(first.state_dict(), second.state_dict())
+    for x, y in everything[stop:]:
+        second.observe(x, y)
+    assert same_state(whole.state_dict(), second.state_dict())
+
+
+RESUME = """
+import sys, torch
+from everlearn import load, stream
+path, start, stop, target = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+torch.set_num_threads(1)
+learner = load(path, device="cpu")
+for i, (x, y, t) in enumerate(stream("split-digits", seed=3)):
+    if start <= i < stop:
+        learner.observe(x, y, t)
+learner.save(target)
+"""
+
+
+@every_learner
+def test_a_run_on_digits_resumed_in_a_new_process_is_bit_identical(name, tmp_path):
+    torch.set_num_threads(1)
+    source = stream("split-digits", seed=3)
+    learner = by_name(name, stream=source, seed=3, device="cpu")
+    for i, (x, y, t) in enumerate(source):
+        if i == 37:
+            learner.save(tmp_path / "half")
+        if i == 60:
+            break
+        learner.observe(x, y, t)
+    learner.save(tmp_path / "whole")
+    words = [sys.executable, "-c", RESUME, tmp_path / "half", "37", "60", tmp_path / "resumed"]
+    subprocess.run(words, check=True)
+    assert (tmp_path / "resumed").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+@every_learner
+def test_evaluation_every_batch_changes_nothing(name):
+    ends = []
+    for evaluator in (Evaluator(every=1), Evaluator()):
+        source = stream("split-digits", seed=0, imbalance=2)
+        learner = by_name(name, stream=source, seed=0, device="cpu")
+        run(learner, source, evaluator)
+        ends.append(learner.state_dict())
+    assert same_state(*ends)
+
+
+BAD_BATCHES = {
+    "of shape [2, 5] but the network takes [*, 6]": (torch.zeros(2, 5), ["a", "b"]),
+    "of shape [6], but it takes a batch": (torch.zeros(6), ["a"]),
+    "NaN or infinite values": (torch.tensor([[0, 0, 0, 0, 0, float("nan")]]), ["a"]),
+    "or infinite values in x": (torch.tensor([[0, 0, 0, 0, 0, float("inf")]]), ["a"]),
+    "got an empty batch": (torch.zeros(0, 6), []),
+    "got 2 samples but 3 labels": (torch.zeros(2, 6), ["a", "b", "c"]),
+    "a label is a str, int": (torch.zeros(2, 6), ["a", object()]),
+    "array of numbers, not str": ("hello", ["a"]),
+    "but this learner began with torch.float32": (torch.zeros(2, 6, dtype=torch.uint8), ["a", "b"]),
+}
+
+
+@every_learner
+@pytest.mark.parametrize("sentence", BAD_BATCHES)
+def test_a_bad_batch_gets_one_sentence_and_leaves_the_learner_as_it_was(name, sentence):
+    learner = taught(name)
+    before = learner.state_dict()
+    with pytest.raises(ValueError) as caught:
+        learner.observe(*BAD_BATCHES[sentence])
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert same_state(before, learner.state_dict())
+
+
+@every_learner
+def test_a_bad_first_batch_leaves_the_learner_as_it_was(name):
+    learner = make(name, network=nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)))
+    before = learner.state_dict()
+    for x, y in ((torch.zeros(1, 6), ["a"]), (torch.zeros(3, 7), ["a", "b", "c"]), (torch.zeros(2, 6), ["a"])):
+        with pytest.raises(ValueError):
+            learner.observe(x, y)
+        assert same_state(before, learner.state_dict())
+        assert learner.classes == []
+    learner.observe(torch.randn(3, 6), ["a", "b", "c"])
+    assert learner.classes == ["a", "b", "c"]
+
+
+@every_learner
+def test_a_batch_can_be_revisited_and_is_then_neither_stored_nor_counted(name):
+    learner = taught(name)
+    counts = learner.memory.counts() if learner.memory else {}
+    before = learner.state_dict()
+    x, y = next(batches(seed=5))
+    learner.revisit(x, y)
+    assert (learner.batches, learner.samples) == (6, 30)
+    assert (learner.memory.counts() if learner.memory else {}) == counts
+    changed = [k for k, part in learner.state_dict().items() if k != "meta" and not torch.equal(part, before[k])]
+    assert any(key.startswith("network.") for key in changed)
+    assert not any(key.startswith("memory.") for key in changed)
+    with pytest.raises(ValueError, match="revisit got the label 'never', which was never observed"):
+        learner.revisit(x, ["never"] * 5)
+
+
+@every_learner
+def test_a_network_of_ones_own_is_trained_saved_and_loaded(name, tmp_path):
+    def network():
+        return nn.Sequential(nn.Linear(6, 10), nn.BatchNorm1d(10), nn.ReLU(), nn.Linear(10, 4))
+
+    learner = make(name, network=network())
+    for x, y in batches():
+        learner.observe(x, y)
+    learner.save(tmp_path / "own")
+    with pytest.raises(CheckpointError, match="a network of your own: load"):
+        load(tmp_path / "own")
+    other = load(tmp_path / "own", network=network(), device="cpu")
+    assert same_state(learner.state_dict(), other.state_dict())
+    foreign = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 4))
+    weights = [part.clone() for part in foreign.parameters()]
+    with pytest.raises(CheckpointError, match="in the state, .* in the network"):
+        load(tmp_path / "own", network=foreign, device="cpu")
+    assert all(torch.equal(a, b) for a, b in zip(weights, foreign.parameters(), strict=True))
+
+
+@every_learner
+def test_images_of_bytes_are_kept_as_bytes(name):
+    learner = make(name)
+    for _ in range(5):
+        learner.observe(torch.randint(0, 256, (4, 1, 3, 3), dtype=torch.uint8), [0, 1, 2, 3])
+    if learner.memory is not None:
+        x, labels = learner.memory.samples()
+        assert x.dtype == torch.uint8
+        assert len(x) == len(labels) == sum(learner.memory.counts().values())
+
+
+@every_learner
+def test_a_foreign_state_is_refused_and_nothing_is_half_loaded(name):
+    learner = taught(name)
+    before = learner.state_dict()
+    others = [other.name for other in registry().values() if other.name != name]
+    bad = [
+        taught(others[0]).state_dict(),
+        {**before, "meta": before["meta"].replace('"format": 1', '"format": 99')},
+        {"meta": "no json"},
+        {},
+        {key: part for key, part in before.items() if not key.startswith("network.")},
+        {key: part for key, part in before.items() if key != "generator"},
+    ]
+    for state in bad:
+        with pytest.raises(CheckpointError):
+            learner.load_state_dict(state)
+        assert same_state(before, learner.state_dict())
+
+
+@every_learner
+def test_footprint_is_bytes_by_part(name):
+    parts = taught(name).footprint()
+    assert all(isinstance(value, int) and value >= 0 for value in parts.values())
+
+
+@every_learner
+def test_its_docstring_says_what_it_is_shows_an_example_and_cites(name):
+    text = registry()[name].__doc__
+    assert ">>>" in text
+    assert any(f"{year}." in text for year in range(1980, 2030))
+
+
+@every_learner
+def test_a_wrong_setting_is_refused_in_a_sentence(name):
+    with pytest.raises(TypeError, match="has no setting 'learning_rat'; did you mean 'learning_rate'"):
+        registry()[name](learning_rat=0.1)
+    with pytest.raises(ValueError, match="learning_rate must be above 0, not -1"):
+        registry()[name](learning_rate=-1)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@every_learner
+def test_a_step_is_captured_as_a_cuda_graph_and_agrees_with_the_eager_one(name):
+    captured, eager = (registry()[name]("mlp", seed=0, device="cuda") for _ in range(2))
+    eager._captured = None
+    for x, y, t in stream("split-digits", seed=0):
+        captured.observe(x, y, t)
+        eager.observe(x, y, t)
+    assert captured._captured._graphs
+    for key, part in captured.state_dict().items():
+        if key != "meta":
+            torch.testing.assert_close(part, eager.state_dict()[key], rtol=1e-3, atol=1e-3)

@@ -1,0 +1,128 @@
+"""CoPE itself: one batch by hand, and what its settings mean."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from everlearn import CoPE, run, stream
+from everlearn.losses import ppp_loss
+
+
+def linear(seed=0):
+    torch.manual_seed(seed)
+    return nn.Linear(3, 2)
+
+
+def test_two_batches_against_a_step_by_step_computation():
+    """A slow CoPE: loops over classes, autograd and plain SGD, with the same replay."""
+    learner = CoPE(linear(), memory_size=4, learning_rate=0.1, temperature=0.5, momentum=0.9, device="cpu")
+    slow = linear()
+    prototypes = {}
+    draws = []
+    original = learner.memory.draw
+    learner.memory.draw = lambda count: draws.append(original(count)) or draws[-1]
+    generator = torch.Generator().manual_seed(1)
+    for labels in ([0, 1], [1, 2, 2]):
+        x = torch.randn(len(labels), 3, generator=generator)
+        fresh = torch.Generator()
+        fresh.set_state(learner.generator.get_state())
+        before = None if learner.memory.rows is None else learner.memory.rows.clone()
+        learner.observe(x, labels)
+        new = [label for label in dict.fromkeys(labels) if label not in prototypes]
+        for label, vector in zip(new, torch.rand(len(new), 2, generator=fresh), strict=True):
+            prototypes[label] = normalize(vector, dim=0)
+        rows, slots = draws[-1]
+        old = torch.empty(0, 3) if before is None else before[rows]
+        joint, joint_labels = torch.cat([x, old]), labels + [learner.classes[slot] for slot in slots]
+        features = normalize(slow(joint), dim=1)
+        table = torch.stack(list(prototypes.values()))
+        positions = torch.tensor([list(prototypes).index(label) for label in joint_labels])
+        ppp_loss(features, positions, table, 0.5).backward()
+        with torch.no_grad():
+            for part in slow.parameters():
+                part -= 0.1 * part.grad
+                part.grad = None
+        for label in prototypes:
+            own = [f for f, y in zip(features.detach(), joint_labels, strict=True) if y == label]
+            if own:
+                moved = 0.9 * prototypes[label] + 0.1 * torch.stack(own).mean(0)
+                prototypes[label] = moved / moved.norm()
+    for ours, theirs in zip(learner.network.parameters(), slow.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert list(learner.prototypes) == list(prototypes)
+    for label, vector in prototypes.items():
+        torch.testing.assert_close(learner.prototypes[label], vector)
+
+
+def test_a_batch_is_never_replayed_beside_itself():
+    learner = CoPE("mlp", memory_size=10, hidden=4, embedding=3, device="cpu")
+    met = []
+    original = learner.step
+
+    def step(x, slots, old, old_slots):
+        met.append((x.clone(), old.clone()))
+        return original(x, slots, old, old_slots)
+
+    learner.step = step
+    for start in range(0, 60, 4):
+        learner.observe(torch.arange(start, start + 4).float()[:, None].expand(4, 2), [0, 1, 0, 1])
+    assert len(met[0][1]) == 0
+    for x, old in met[1:]:
+        assert not set(x[:, 0].tolist()) & set(old[:, 0].tolist())
+
+
+def test_with_several_iterations_the_prototypes_move_once_by_all_replays_and_the_last_features():
+    learner = CoPE(linear(), memory_size=10, iterations=3, momentum=0.0, renormalise=False, device="cpu")
+    learner.observe(torch.randn(4, 3), [0, 1, 0, 1])
+    outcomes = []
+    original = learner.step
+    learner.step = lambda *args: outcomes.append((original(*args), args[3])) or outcomes[-1][0]
+    learner.observe(torch.randn(2, 3), [0, 1])
+    for slot in (0, 1):
+        own = [f for features, slots in outcomes for f, s in zip(features[2:], slots, strict=True) if s == slot]
+        own.append(outcomes[-1][0][slot])
+        torch.testing.assert_close(learner.prototypes[slot], torch.stack(own).mean(0))
+
+
+def test_while_one_class_is_known_the_network_stays_and_prediction_works():
+    learner = CoPE(linear(), memory_size=10, device="cpu")
+    before = [part.clone() for part in learner.given.parameters()]
+    learner.observe(torch.randn(4, 3), ["only"] * 4)
+    assert all(torch.equal(a, b) for a, b in zip(before, learner.network.parameters(), strict=True))
+    assert learner.predict(torch.randn(2, 3)) == ["only", "only"]
+
+
+def test_a_memory_too_small_for_the_classes_seen_is_refused_before_anything_changes():
+    learner = CoPE("mlp", memory_size=2, hidden=4, device="cpu")
+    learner.observe(torch.randn(2, 3), ["a", "b"])
+    with pytest.raises(ValueError, match="a memory of 2 has no room for an exemplar of each of 3 classes"):
+        learner.observe(torch.randn(1, 3), ["c"])
+    assert learner.classes == ["a", "b"]
+
+
+@pytest.mark.parametrize("renormalise", [True, False])
+def test_prototypes_have_unit_length_only_if_renormalised(renormalise):
+    learner = CoPE("mlp", memory_size=10, hidden=8, momentum=0.5, renormalise=renormalise, device="cpu")
+    for _ in range(5):
+        learner.observe(torch.randn(4, 3), [0, 1, 2, 3])
+    lengths = torch.stack(list(learner.prototypes.values())).norm(dim=1)
+    assert torch.allclose(lengths, torch.ones(4)) == renormalise
+
+
+def test_the_footprint_is_the_memory_and_the_prototypes():
+    learner = CoPE("mlp", memory_size=100, device="cpu")
+    learner.observe(torch.zeros(4, 784, dtype=torch.uint8), [0, 1, 2, 3])
+    parts = learner.footprint()
+    assert set(parts) == {"replay", "prototypes"}
+    assert 78_400 <= parts["replay"] < 81_000
+
+
+def test_it_reaches_on_real_mnist_what_the_paper_reports(mnist_dir):
+    """A fifth of the stream is enough to tell a sound CoPE (about 90 %) from a broken one."""
+    source = stream("split-mnist", seed=0, imbalance=3, data_dir=mnist_dir)
+    from everlearn import learner
+
+    result = run(learner("cope", stream=source, seed=0, device="cpu"), source)
+    assert result.accuracy > 0.75
+    assert result.samples == 2800
