@@ -13,10 +13,15 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 
 from everlearn.streams import datasets
+
+# A slow machine is no failed test.
+hypothesis.settings.register_profile("everlearn", deadline=None)
+hypothesis.settings.load_profile("everlearn")
 
 GIVEN = os.environ.get("EVERLEARN_DATA")
 PACKED = Path(__file__).parents[2] / "shared" / "data"

@@ -51,15 +51,15 @@ def loss_by_the_equations(
     st.booleans(),
     st.integers(0, 10**6),
 )
-def test_value_and_gradient_are_those_of_the_equations(classes, batch, d, temperature, gradient, pseudo, seed):
+def test_value_and_gradient_are_those_of_the_equations(
+    classes, batch, d, temperature, gradient, pseudo, seed
+):
     g = torch.Generator().manual_seed(seed)
     features = normalize(torch.randn(batch, d, generator=g, dtype=torch.float64), dim=1).requires_grad_()
     prototypes = torch.randn(classes, d, generator=g, dtype=torch.float64)
     prototypes = normalize(prototypes, dim=1) * (0.7 + 0.3 * torch.rand(classes, 1, generator=g))
     labels = torch.randint(0, classes, (batch,), generator=g)
-    ours = ppp_loss(
-        features, labels, prototypes, temperature, pseudo_prototypes=pseudo, gradient=gradient
-    )
+    ours = ppp_loss(features, labels, prototypes, temperature, pseudo_prototypes=pseudo, gradient=gradient)
     slow = loss_by_the_equations(
         features, labels.tolist(), prototypes, temperature, pseudo_prototypes=pseudo, gradient=gradient
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from everlearn.engine.clock import Clock as Clock
     from everlearn.engine.loop import Result as Result
     from everlearn.engine.loop import run as run
     from everlearn.evaluation.evaluator import Evaluator as Evaluator
@@ -19,16 +20,25 @@ if TYPE_CHECKING:
     from everlearn.learners import load as load
     from everlearn.learners.cope import CoPE as CoPE
     from everlearn.learners.finetune import Finetune as Finetune
+    from everlearn.streams import as_stream as as_stream
     from everlearn.streams import stream as stream
+    from everlearn.streams.horizon import Horizon as Horizon
+    from everlearn.streams.recording import record as record
+    from everlearn.streams.recording import replay as replay
 
 # What a user imports, and where it lives: loaded when it is first asked for.
 _HOMES = {
+    "Clock": "everlearn.engine.clock",
     "CoPE": "everlearn.learners.cope",
     "Evaluator": "everlearn.evaluation.evaluator",
     "Finetune": "everlearn.learners.finetune",
-    "Result": "everlearn.engine.loop",
+    "Horizon": "everlearn.streams.horizon",
+    "Result": "everlearn.engine.result",
+    "as_stream": "everlearn.streams",
     "learner": "everlearn.experiments.settings",
     "load": "everlearn.learners",
+    "record": "everlearn.streams.recording",
+    "replay": "everlearn.streams.recording",
     "run": "everlearn.engine.loop",
     "stream": "everlearn.streams",
 }

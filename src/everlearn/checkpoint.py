@@ -76,7 +76,7 @@ def _checksum(tensors: Mapping[str, torch.Tensor], meta: str) -> str:
     for name in sorted(tensors):
         part = tensors[name]
         digest.update(f"{name} {part.dtype} {tuple(part.shape)}".encode())
-        digest.update(part.flatten().view(torch.uint8).numpy())
+        digest.update(part.flatten().view(torch.uint8).numpy())  # type: ignore[arg-type]
     return digest.hexdigest()
 
 

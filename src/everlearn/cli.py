@@ -57,10 +57,33 @@ class RunFlags:
     """i for the imbalanced variant S(T_i), in which task i sends far more than the others"""
     batch_size: int = 10
     """|B_n|, samples that arrive at once"""
-    order: Literal["split", "iid"] = "split"
-    """task after task, or all shuffled together"""
+    scenario: str = "split"
+    """what arrives when: split (task after task), iid (all shuffled together), blurry, long-tailed,
+    recurring, permuted, rotated, abrupt-drift or gradual-drift"""
+    amount: float | None = None
+    """how blurry, long-tailed, … the scenario is; by default what docs/streams.md says"""
+    paradigm: str | None = None
+    """who is told what: online, task-, class-, domain- or data-incremental; by default all the stream tells"""
+    horizon: Literal["batch", "window", "task", "stream"] | None = None
+    """D, what the learner may revisit; by default what it asks for"""
+    window: int | None = None
+    """samples in the horizon, where it is a window"""
+    epochs: int = 1
+    """passes over the horizon"""
+    infer: Literal["novelty"] | None = None
+    """infer the identifier t from the stream, for a learner that needs it where it is hidden"""
+    cost: float | None = None
+    """a stream that does not wait: a batch costs so many intervals, and what arrives meanwhile is missed"""
     every: int | None = None
     """ρ, evaluate every so many batches; by default at task transitions and the end"""
+    evaluate: Literal["seen", "all", "current"] = "seen"
+    """on which concepts: those seen, also those not seen yet, or those in force"""
+    evolving: bool = False
+    """evaluate on the distribution of the moment, where concepts drift"""
+    prequential: bool = False
+    """also predict every batch before it is learnt"""
+    asynchronous: bool = False
+    """evaluate in a process of its own while the learner goes on"""
     plots: bool = False
     """write pictures to the folder --out"""
     out: Path = Path("runs")
@@ -139,13 +162,12 @@ def _parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
         "Run",
         [
             ("what", Annotated[RunFlags, flat], dataclasses.field(default=first)),
-            (first.learner, Annotated[kind.Settings, flat], dataclasses.field(default=kind.Settings(**chosen))),
+            ("settings", Annotated[kind.Settings, flat], dataclasses.field(default=kind.Settings(**chosen))),
         ],
     )
     about = f"Run {first.learner} on {first.stream}. The defaults below are this benchmark's."
     given: Any = tyro.cli(both, args=words, prog="everlearn run", description=about)
-    settings = {"network": given.what.network or network}
-    return given.what, settings | dataclasses.asdict(getattr(given, first.learner))
+    return given.what, {"network": given.what.network or network, **dataclasses.asdict(given.settings)}
 
 
 def _known(words: list[str]) -> list[str]:
@@ -154,19 +176,35 @@ def _known(words: list[str]) -> list[str]:
 
 
 def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
+    from everlearn.evaluation.evaluator import Evaluator
     from everlearn.experiments.runner import Job
+    from everlearn.streams.horizon import Horizon
 
-    data_dir = None if flags.data_dir is None else str(flags.data_dir)
+    evaluator = Evaluator(
+        flags.every,
+        horizon=flags.evaluate,
+        concepts="evolving" if flags.evolving else "static",
+        prequential=flags.prequential,
+        representation=flags.plots,
+        asynchronous=flags.asynchronous,
+    )
+    wide = flags.horizon is not None or flags.window is not None or flags.epochs > 1
+    extent = flags.horizon or ("window" if flags.window else "batch")
     return Job(
         flags.learner,
         flags.stream,
         seed,
         flags.imbalance,
         flags.batch_size,
-        flags.order,
-        flags.every,
+        flags.scenario,
+        flags.amount,
+        evaluator,
+        Horizon(extent, flags.window, flags.epochs) if wide else None,
+        flags.paradigm,
+        flags.infer,
+        flags.cost,
         flags.device,
-        data_dir,
+        None if flags.data_dir is None else str(flags.data_dir),
         settings,
     )
 
@@ -174,7 +212,7 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
 def summary(results: Sequence[Result]) -> dict[str, Any]:
     """What `--json` prints of the runs of one learner on one stream."""
     metrics = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
-    return {
+    told = {
         "learner": results[0].learner,
         "stream": results[0].stream,
         "seeds": [result.seed for result in results],
@@ -183,6 +221,10 @@ def summary(results: Sequence[Result]) -> dict[str, Any]:
         "samples_per_second": sum(result.samples_per_second for result in results) / len(results),
         "settings": results[0].settings,
     }
+    if results[0].sizes:
+        told["prequential_accuracy"] = _spread([result.prequential_accuracy for result in results])
+        told["missed_samples"] = [result.missed for result in results]
+    return told
 
 
 def _spread(values: list[float]) -> dict[str, Any]:
@@ -205,17 +247,24 @@ class DemoFlags:
 
 
 def _demo(words: list[str]) -> int:
+    from everlearn.evaluation.evaluator import Evaluator
     from everlearn.experiments.runner import Job, execute_all
 
     flags = tyro.cli(DemoFlags, args=words, prog="everlearn demo")
     names = ("cope", "finetune")
-    jobs = [Job(name, "split-digits", seed, every=4) for name in names for seed in range(flags.seeds)]
-    print("Handwritten digits arrive two classes at a time, each image once. Who still knows the first ones at the end?")
+    jobs = [
+        Job(name, "split-digits", seed, evaluator=Evaluator(every=4))
+        for name in names
+        for seed in range(flags.seeds)
+    ]
+    print(
+        "Handwritten digits arrive two classes at a time, each image once. Who still knows the first ones at the end?"
+    )
     with _progress("cope and finetune on split-digits", jobs) as progress:
         results = execute_all(jobs, progress)
     by_learner = {name: [result for result in results if result.learner == name] for name in names}
     _print_table(by_learner, f"split-digits, {flags.seeds} seeds, mean ± std")
-    for picture in _pictures(by_learner, flags.out):
+    for picture in _pictures(by_learner, flags.out, few=True):
         print(f"picture: {picture}")
     print(
         "\nTry next:\n"
@@ -231,9 +280,16 @@ def _demo(words: list[str]) -> int:
 
 
 def _data(words: list[str]) -> int:
-    subcommands = {"list": _data_list, "fetch": _data_fetch, "verify": _data_verify}
+    subcommands: dict[str, Callable[..., Any]] = {
+        "list": _data_list,
+        "fetch": _data_fetch,
+        "verify": _data_verify,
+    }
     tyro.extras.subcommand_cli_from_dict(
-        subcommands, args=words, prog="everlearn data", description="The datasets: what there is, get it, check it."
+        subcommands,
+        args=words,
+        prog="everlearn data",
+        description="The datasets: what there is, get it, check it.",
     )
     return 0
 
@@ -251,7 +307,9 @@ def _data_list(data_dir: Path | None = None) -> None:
 
     table = Table("dataset", "train", "test", "classes", "where")
     for entry in datasets.inventory(data_dir):
-        where = entry.place or ("comes with scikit-learn" if entry.name == "digits" else _how_to_get(entry.name))
+        where = entry.place or (
+            "comes with scikit-learn" if entry.name == "digits" else _how_to_get(entry.name)
+        )
         table.add_row(entry.name, f"{entry.train:,}", f"{entry.test:,}", str(entry.classes), str(where))
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
@@ -302,25 +360,53 @@ def _print_table(results: dict[str, list[Result]], title: str) -> None:
 
     table = Table(title=title, title_justify="left")
     table.add_column("learner")
-    for column in ("accuracy %", "anytime %", "worst case %", "forgetting %", "memory", "samples/s"):
+    columns = {
+        "accuracy": "accuracy %",
+        "anytime_accuracy": "anytime %",
+        "worst_case_accuracy": "worst case %",
+        "forgetting": "forgetting %",
+        "prequential_accuracy": "prequential %",
+    }
+    summaries = {name: summary(runs) for name, runs in results.items()}
+    measured = [metric for metric in columns if all(metric in numbers for numbers in summaries.values())]
+    for column in (*(columns[metric] for metric in measured), "memory", "samples/s"):
         table.add_column(column, justify="right")
-    for name, runs in results.items():
-        numbers = summary(runs)
-        cells = [numbers[metric] for metric in ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")]
+    for name, numbers in summaries.items():
+        cells = [numbers[metric] for metric in measured]
         shown = [f"{100 * cell['mean']:.2f} ± {100 * cell['std']:.2f}" for cell in cells]
-        table.add_row(name, *shown, f"{numbers['memory_bytes'] / 1e6:.2f} MB", f"{numbers['samples_per_second']:,.0f}")
+        table.add_row(
+            name, *shown, f"{numbers['memory_bytes'] / 1e6:.2f} MB", f"{numbers['samples_per_second']:,.0f}"
+        )
     Console(width=None if sys.stdout.isatty() else 110).print(table)
 
 
-def _pictures(results: dict[str, list[Result]], folder: Path) -> list[Path]:
+def _pictures(results: dict[str, list[Result]], folder: Path, few: bool = False) -> list[Path]:
+    """Draw what there is to draw; `few` draws the two that tell most."""
     from everlearn import plots
 
     histories = {name: [run.history for run in runs] for name, runs in results.items()}
+    looks = [look for runs in histories.values() for history in runs for look in history]
     stem = "-".join([*results, next(iter(results.values()))[0].stream])
-    return [
-        plots.accuracy_over_stream(histories, folder / f"{stem}-accuracy.png"),
-        plots.confusion_matrices(histories, folder / f"{stem}-confusion.png"),
+
+    def path(what: str) -> Path:
+        return folder / f"{stem}-{what}.png"
+
+    pictures = [
+        plots.accuracy_over_stream(histories, path("accuracy")),
+        plots.confusion_matrices(histories, path("confusion")),
     ]
+    if few:
+        return pictures
+    pictures.append(plots.accuracy_per_task(histories, path("per-task")))
+    pictures.append(plots.anytime_accuracy_over_stream(histories, path("anytime")))
+    if any(look.exemplars for look in looks):
+        pictures.append(plots.memory_over_stream(histories, path("memory")))
+    if any(look.prototype_shift for look in looks):
+        pictures.append(plots.drift_over_stream(histories, path("drift")))
+    for name, runs in results.items():
+        if runs[0].embedding is not None:
+            pictures.append(plots.embedding_plane(*runs[0].embedding, path(f"embedding-of-{name}")))
+    return pictures
 
 
 @contextmanager
@@ -332,5 +418,5 @@ def _progress(what: str, jobs: Sequence[Job]) -> Iterator[Callable[[int], None]]
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(what, total=sum(job.open_stream().samples for job in jobs))
+        task = bar.add_task(what, total=sum(job.passes() for job in jobs))
         yield lambda samples: bar.advance(task, samples)

@@ -9,15 +9,17 @@ stays finite in float32 however saturated a pair is.
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 __all__ = ["Gradient", "ppp_loss"]
 
 Gradient = Literal["released", "full", "detached"]
+Array = Any
+"""A torch tensor or a numpy array."""
 
 # A log-probability that is zero for every purpose, and finite: no NaN from inf − inf.
 NEVER = -1e4
@@ -52,7 +54,7 @@ def ppp_loss(
     """
     if gradient not in get_args(Gradient):
         raise ValueError(f"gradient is one of {', '.join(get_args(Gradient))}, not {gradient!r}")
-    loss: Tensor = _PPPLoss.apply(
+    loss: Tensor = _PPPLoss.apply(  # type: ignore[no-untyped-call]
         features, slots, prototypes, temperature, seen, valid, pseudo_prototypes, gradient
     )
     return loss
@@ -62,8 +64,8 @@ class _PPPLoss(torch.autograd.Function):
     """Value and gradient in one pass; the gradient has a closed form in the same sigmoids."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: torch.autograd.function.FunctionCtx,
+    def forward(
+        ctx: Any,
         features: Tensor,
         slots: Tensor,
         prototypes: Tensor,
@@ -73,123 +75,135 @@ class _PPPLoss(torch.autograd.Function):
         pseudo_prototypes: bool,
         gradient: Gradient,
     ) -> Tensor:
-        loss, slope = _value_and_gradient(
-            features, slots, prototypes, temperature, seen, valid, pseudo_prototypes, gradient
+        xp: Any = torch
+        arrays: list[Any] = [features, slots, prototypes, seen, valid]
+        if not features.is_cuda:
+            # Some 80 operations on a few hundred numbers each: numpy's cost a third of torch's.
+            xp, arrays = np, [None if part is None else part.numpy() for part in arrays]
+        f, y, p, s, v = arrays
+        value, gradient_by_f = _value_and_gradient(
+            xp, f, y, p, s, v, temperature, pseudo_prototypes, gradient
         )
-        ctx.save_for_backward(slope)  # type: ignore[attr-defined]
+        loss: Tensor = torch.as_tensor(value, dtype=features.dtype)
+        slope = torch.as_tensor(gradient_by_f)
+        ctx.save_for_backward(slope)
         return loss
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, outer):  # type: ignore[no-untyped-def,override]
+    def backward(ctx, outer):  # type: ignore[no-untyped-def]
         (slope,) = ctx.saved_tensors
         return slope * outer, None, None, None, None, None, None, None
 
 
 def _value_and_gradient(
-    features: Tensor,
-    slots: Tensor,
-    prototypes: Tensor,
+    xp: Any,
+    features: Array,
+    slots: Array,
+    prototypes: Array,
+    seen: Array | None,
+    valid: Array | None,
     temperature: float,
-    seen: Tensor | None,
-    valid: Tensor | None,
     pseudo_prototypes: bool,
     gradient: Gradient,
-) -> tuple[Tensor, Tensor]:
-    """The loss and its derivative by `features`. Rows j are queries, columns i the samples they meet."""
-    batch = features.shape[0]
-    scaled = features / temperature
-    scores = scaled @ prototypes.T  # f_j·p^k/τ  [batch, classes]
-    if seen is not None:
-        scores = scores.masked_fill(~seen, NEVER)
-    rest, strongest, others = _rest(scores)
+) -> tuple[Array, Array]:
+    """The loss and its derivative by `features`. Rows j are queries, columns i the samples they meet.
 
-    proxies = slots.expand(batch, batch)
-    R = rest.gather(1, proxies)  # R(f_j, y_i)  [batch, batch]
-    Q = scores.gather(1, proxies)  # f_j·p^{y_i}/τ
-    S = scaled @ features.T  # f_j·f_i/τ
+    xp: torch or numpy; whatever stands here means the same in both.
+    """
+    batch = len(features)
+    scaled = features / temperature
+    scores = _product(scaled, prototypes.T)  # f_j·p^k/τ  [batch, classes]
+    if seen is not None:
+        scores = xp.where(seen, scores, NEVER)
+    classes = xp.arange(scores.shape[1], device=scores.device)
+    rest = _Rest(xp, scores, classes)
+    R = rest.value[:, slots]  # R(f_j, y_i)  [batch, batch]
+    Q = scores[:, slots]  # f_j·p^{y_i}/τ
+    S = _product(scaled, features.T)  # f_j·f_i/τ
+
+    samples = xp.arange(batch, device=scores.device)
+    own = samples[:, None] == samples
     same = slots[:, None] == slots
-    own = torch.eye(batch, dtype=torch.bool, device=features.device)
     apart = ~same
-    count: Tensor | float = float(batch)
+    count: Any = batch
     if valid is not None:
         both = valid[:, None] & valid
-        same, apart, own = same & both, apart & both, own & both
-        count = valid.sum()
+        own, same, apart, count = own & both, same & both, apart & both, valid.sum()
 
-    # Attractor (eq. 3): log of the mean of P over the prototype (on the diagonal) and each f_j of the class.
-    rest_own = R.diagonal()[:, None]
+    # What each log-sigmoid is taken of: the pull of the attractors on f_j (eq. 3; its prototype stands on the
+    # diagonal, where f_j would meet itself), and the push of the two repellors p^{y_i} and f_i (eq. 4).
+    pull = xp.where(own, Q, S) - R.diagonal()[:, None]
+    forces = xp.stack([pull, R - Q, R - S])
+    logs = forces.clip(max=0) - xp.log1p(xp.exp(-abs(forces)))
     attractors = same if pseudo_prototypes else own
-    pull = torch.where(own, Q, S) - rest_own
-    log_pull = logsigmoid(pull).masked_fill(~attractors, NEVER)
-    attractor = log_pull.logsumexp(1)
-    # Repellor (eq. 4): log of 1 − the mean of P over the prototype p^{y_i} and the sample f_i.
-    push_q = logsigmoid(R - Q)
-    if pseudo_prototypes:
-        push_s = logsigmoid(R - S)
-        repellor = torch.logaddexp(push_q, push_s)
-    else:
-        repellor = push_q
-    sizes = attractors.sum(1, dtype=features.dtype).clamp(min=1)
-    present: Tensor | float = 1.0 if valid is None else valid
-    total = ((attractor - sizes.log()) * present).sum()
-    total = total + (repellor - math.log(2.0) * pseudo_prototypes).masked_fill(~apart, 0.0).sum()
-    loss = -total / count
+    attractor = _log_sum(xp, xp.where(attractors, logs[0], NEVER))[0]
+    repellor = xp.logaddexp(logs[1], logs[2]) if pseudo_prototypes else logs[1]
 
-    # Derivatives of −|B|·L, each by its own score: by Q, by S and by R.
-    share = (log_pull - attractor[:, None]).exp().masked_fill(~attractors, 0.0)
-    by_pull = share * torch.sigmoid(-pull)  # [batch, batch]
-    away = apart.to(features.dtype)
+    sizes = (attractors * xp.ones_like(S)).sum(axis=1, keepdims=True)
+    sets = 2.0 if pseudo_prototypes else 1.0  # |U|, the size of every repellor set
+    total = xp.where(sizes > 0, attractor - xp.log(sizes.clip(min=1)), 0.0).sum()
+    total = total + xp.where(apart, repellor - math.log(sets), 0.0).sum()
+
+    # ∂(−|B|·L) by each force z: the share of exp(log σ(z)) in its sum, times the slope σ(−z) = exp(log σ(z) − z).
+    slopes = 2 * logs - forces
+    by_pull = xp.exp(xp.where(attractors, slopes[0] - attractor, NEVER))
+    by_push = xp.exp(xp.where(apart, slopes[1:] - repellor, NEVER))
+    by_prototype = own * by_pull - by_push[0]
+    by_rest = by_push[0] - own * by_pull.sum(axis=1, keepdims=True)
     if pseudo_prototypes:
-        by_push_q = away * (push_q - repellor).exp() * torch.sigmoid(Q - R)
-        by_push_s = away * (push_s - repellor).exp() * torch.sigmoid(S - R)
-        by_rest = by_push_q + by_push_s
-        between = by_pull.masked_fill(own, 0.0)
-        # f_j meets f_i as a constant, and where the gradient runs through pseudo-prototypes, f_i meets f_j.
-        meets = between - by_push_s
+        by_rest = by_rest + by_push[1]
+
+    # From samples back to classes: every sample of a class shares the class's prototype.
+    owners = (slots[:, None] == classes) * xp.ones_like(scores)
+    by_scores = _product(by_prototype, owners) + rest.backward(_product(by_rest, owners))
+    slope = _product(by_scores, prototypes)
+    if pseudo_prototypes:
+        # f_j meets f_i as a constant and, where the gradient runs through pseudo-prototypes, f_i meets f_j.
+        between = by_pull * ~own
+        meets = between - by_push[1]
         if gradient != "detached":
-            meets = meets - by_push_s.T
+            meets = meets - by_push[1].T
         if gradient == "full":
             meets = meets + between.T
-    else:
-        by_push_q = away * torch.sigmoid(Q - R)
-        by_rest = by_push_q
-        meets = None
-    by_own = by_pull.diagonal()
-    by_q = torch.diag_embed(by_own) - by_push_q
-    by_rest = by_rest - torch.diag_embed(by_pull.sum(1))
-
-    # From proxies back to classes: every sample of a class shares the class's prototype.
-    by_both = torch.zeros(2, batch, scores.shape[1], dtype=features.dtype, device=features.device)
-    by_both.scatter_add_(2, proxies.expand(2, batch, batch), torch.stack([by_q, by_rest]))
-    by_scores = by_both[0] + _rest_gradient(by_both[1], scores, rest, strongest, others)
-    slope = by_scores @ prototypes
-    if meets is not None:
-        slope = slope + meets @ features
-    return loss, slope * (-1.0 / temperature) / count
+        slope = slope + _product(meets, features)
+    return -total / count, slope / (-temperature * count)
 
 
-def _rest(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """R(f_j, c) = log Σ_{k≠c} exp(scores[j, k]) for every class, in one pass over the classes.
+class _Rest:
+    """R(f_j, c) = log Σ_{k≠c} exp(scores[j, k]) for every class at once, in one pass over the classes.
 
     Taking a class out of the sum by subtraction loses no digits as long as it is not the largest
     term, since what is left is then at least half; the strongest class gets a sum of its own.
-    Returns the rest `[batch, classes]`, which class is strongest (a mask), and the rest without it.
     """
-    peak, strongest_class = scores.max(1, keepdim=True)
-    strongest = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, strongest_class, True)
-    others = scores.masked_fill(strongest, NEVER).logsumexp(1, keepdim=True)  # [batch, 1]
-    weights = (scores - peak).exp()
-    without = weights.sum(1, keepdim=True) - weights
-    rest = torch.where(strongest, others, without.clamp(min=1e-30).log() + peak)
-    return rest, strongest, others
+
+    def __init__(self, xp: Any, scores: Array, classes: Array) -> None:
+        peak = xp.amax(scores, axis=1, keepdims=True)
+        self.strongest = classes == scores.argmax(axis=1, keepdims=True)
+        without_strongest, self.others = _log_sum(xp, xp.where(self.strongest, NEVER, scores))
+        self.weights = xp.exp(scores - peak)
+        left = xp.where(self.strongest, 1.0, self.weights.sum(axis=1, keepdims=True) - self.weights)
+        self.left = left
+        self.value = xp.where(self.strongest, without_strongest, xp.log(left) + peak)  # [batch, classes]
+
+    def backward(self, slope: Array) -> Array:
+        """Σ_c slope[j, c] · ∂R(f_j, c)/∂scores[j, k], the derivative being exp(scores[j, k] − R(f_j, c)) for k≠c."""
+        of_strongest = (slope * self.strongest).sum(axis=1, keepdims=True)
+        rises = slope * ~self.strongest / self.left
+        through_weak = (rises.sum(axis=1, keepdims=True) - rises) * self.weights
+        return through_weak + of_strongest * self.others
 
 
-def _rest_gradient(by_rest: Tensor, scores: Tensor, rest: Tensor, strongest: Tensor, others: Tensor) -> Tensor:
-    """Σ_c by_rest[j, c] · ∂R(f_j, c)/∂scores[j, k], where the derivative is exp(scores[j, k] − R(f_j, c)), k≠c."""
-    peak = scores.amax(1, keepdim=True)
-    of_strongest = (by_rest * strongest).sum(1, keepdim=True)
-    rises = (by_rest * (peak - rest).clamp(max=1.0).exp()).masked_fill(strongest, 0.0)
-    through_weak = (scores - peak).exp() * (rises.sum(1, keepdim=True) - rises)
-    through_strongest = of_strongest * (scores - others).masked_fill(strongest, NEVER).exp()
-    return through_weak + through_strongest
+def _log_sum(xp: Any, logs: Array) -> tuple[Array, Array]:
+    """log Σ_k exp(logs[j, k]) in a column, and the share of each in the sum."""
+    peak = xp.amax(logs, axis=1, keepdims=True)
+    shares = xp.exp(logs - peak)
+    total = shares.sum(axis=1, keepdims=True)
+    return xp.log(total) + peak, shares / total
+
+
+def _product(left: Array, right: Array) -> Array:
+    """A matrix product, by torch in any case: numpy's would start threads of its own."""
+    if isinstance(left, Tensor):
+        return left @ right
+    return (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()

@@ -205,7 +205,11 @@ def test_a_bad_batch_gets_one_sentence_and_leaves_the_learner_as_it_was(name, se
 def test_a_bad_first_batch_leaves_the_learner_as_it_was(name):
     learner = make(name, network=nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)))
     before = learner.state_dict()
-    for x, y in ((torch.zeros(1, 6), ["a"]), (torch.zeros(3, 7), ["a", "b", "c"]), (torch.zeros(2, 6), ["a"])):
+    for x, y in (
+        (torch.zeros(1, 6), ["a"]),
+        (torch.zeros(3, 7), ["a", "b", "c"]),
+        (torch.zeros(2, 6), ["a"]),
+    ):
         with pytest.raises(ValueError):
             learner.observe(x, y)
         assert same_state(before, learner.state_dict())
@@ -223,7 +227,9 @@ def test_a_batch_can_be_revisited_and_is_then_neither_stored_nor_counted(name):
     learner.revisit(x, y)
     assert (learner.batches, learner.samples) == (6, 30)
     assert (learner.memory.counts() if learner.memory else {}) == counts
-    changed = [k for k, part in learner.state_dict().items() if k != "meta" and not torch.equal(part, before[k])]
+    changed = [
+        k for k, part in learner.state_dict().items() if k != "meta" and not torch.equal(part, before[k])
+    ]
     assert any(key.startswith("network.") for key in changed)
     assert not any(key.startswith("memory.") for key in changed)
     with pytest.raises(ValueError, match="revisit got the label 'never', which was never observed"):

@@ -80,7 +80,9 @@ def test_with_several_iterations_the_prototypes_move_once_by_all_replays_and_the
     learner.step = lambda *args: outcomes.append((original(*args), args[3])) or outcomes[-1][0]
     learner.observe(torch.randn(2, 3), [0, 1])
     for slot in (0, 1):
-        own = [f for features, slots in outcomes for f, s in zip(features[2:], slots, strict=True) if s == slot]
+        own = [
+            f for features, slots in outcomes for f, s in zip(features[2:], slots, strict=True) if s == slot
+        ]
         own.append(outcomes[-1][0][slot])
         torch.testing.assert_close(learner.prototypes[slot], torch.stack(own).mean(0))
 

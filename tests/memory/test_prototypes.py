@@ -23,8 +23,8 @@ def test_prototypes_after_one_hand_computed_batch():
     # The worked example: class 0 has (0.8, 0.6) and (0.96, -0.28), so its mean is (0.88, 0.16).
     prototypes = Prototypes(2, torch.device("cpu"), capacity=3)
     prototypes.vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-0.6, -0.8]])
-    sums = torch.tensor([[1.76, 0.32], [-0.28, 0.96], [0.0, 0.0]])
-    prototypes.move(sums, torch.tensor([2.0, 1.0, 0.0]), 0.99, renormalise=False)
+    features = torch.tensor([[0.8, 0.6], [-0.28, 0.96], [0.96, -0.28]])
+    prototypes.move(features, torch.tensor([0, 1, 0]), 0.99, renormalise=False)
     expected = torch.tensor([[0.9988, 0.0016], [-0.0028, 0.9996], [-0.6, -0.8]])
     torch.testing.assert_close(prototypes.vectors, expected)
 
@@ -32,7 +32,7 @@ def test_prototypes_after_one_hand_computed_batch():
 def test_renormalised_prototypes_have_unit_length_and_absent_classes_stay():
     prototypes = Prototypes(2, torch.device("cpu"), capacity=2)
     prototypes.vectors = torch.tensor([[1.0, 0.0], [0.3, 0.4]])
-    prototypes.move(torch.tensor([[0.0, 2.0], [0.0, 0.0]]), torch.tensor([2.0, 0.0]), 0.5, renormalise=True)
+    prototypes.move(torch.tensor([[0.0, 1.0]]), torch.tensor([0]), 0.5, renormalise=True)
     torch.testing.assert_close(prototypes.vectors, torch.tensor([[0.5**0.5, 0.5**0.5], [0.3, 0.4]]))
 
 

@@ -133,9 +133,9 @@ def draw_by_the_definition(counts, count, generator):
     return tuple(sorted(drawn.items()))
 
 
-def test_draws_are_class_uniform_as_the_slow_definition_says():
-    counts = {0: 1, 1: 2, 2: 6}
-    memory, table = memory_of(27)
+@pytest.mark.parametrize("counts", [{0: 1, 1: 2, 2: 6}, {0: 30, 1: 25, 2: 33}], ids=["scarce", "plenty"])
+def test_draws_are_class_uniform_as_the_slow_definition_says(counts):
+    memory, table = memory_of(100)
     for label, number in counts.items():
         send(memory, table, [label] * number, 10 * label)
     assert memory.counts() == counts
@@ -148,12 +148,13 @@ def test_draws_are_class_uniform_as_the_slow_definition_says():
     assert sum(fast[o] for o in outcomes) > 3900
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
-def test_within_a_class_every_subset_is_equally_likely(count):
-    memory, table = memory_of(5)
-    send(memory, table, ["a"] * 5)
-    drawn = Counter(tuple(sorted(memory.draw(count)[0].tolist())) for _ in range(3000))
-    assert set(drawn) == set(combinations(range(5), count))
+@pytest.mark.parametrize(("count", "size"), [(2, 5), (3, 5), (4, 5), (2, 10), (3, 10)])
+def test_within_a_class_every_subset_is_equally_likely(count, size):
+    """Both where exemplars are scarce and where they are plenty."""
+    memory, table = memory_of(size)
+    send(memory, table, ["a"] * size)
+    drawn = Counter(tuple(sorted(memory.draw(count)[0].tolist())) for _ in range(6000))
+    assert set(drawn) == set(combinations(range(size), count))
     assert chisquare(list(drawn.values())).pvalue > 0.001
 
 

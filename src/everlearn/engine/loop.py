@@ -6,130 +6,298 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from everlearn.evaluation import metrics
+from everlearn.engine.clock import Clock
+from everlearn.engine.horizon import HorizonMemory
+from everlearn.engine.novelty import Novelty
+from everlearn.engine.result import Embedding, Result
 from everlearn.evaluation.evaluator import Evaluator
-from everlearn.evaluation.metrics import Evaluation
+from everlearn.evaluation.history import Evaluation
+from everlearn.evaluation.worker import EvaluationWorker
 from everlearn.learners.base import Learner
-from everlearn.streams.scenarios import Stream
+from everlearn.memory.labels import Label, as_labels
+from everlearn.streams import as_stream
+from everlearn.streams.base import Batch, Stream
+from everlearn.streams.horizon import Horizon
+from everlearn.streams.paradigms import Paradigm, paradigm
+from everlearn.streams.scenarios import rearranged
 
-__all__ = ["Result", "run"]
+__all__ = ["Result", "StreamError", "run"]
 
-# Networks below this size lose more to a second thread than they gain.
-SMALL_NETWORK = 5_000_000
+Progress = Callable[[int], None]
+
+# So many held-out samples make a picture of the embedding, and stay few enough to keep with a result.
+IN_A_PICTURE = 1000
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What a run came to. Accuracies are fractions.
-
-    history: every evaluation, in order. seconds: spent learning, evaluation apart.
-    """
-
-    learner: str
-    stream: str
-    seed: int
-    settings: dict[str, Any]
-    history: list[Evaluation]
-    samples: int
-    seconds: float
-    memory: dict[str, int]
-
-    @property
-    def accuracy(self) -> float:
-        """The unweighted mean of the accuracies of all tasks, at the end."""
-        return metrics.accuracy(self.history)
-
-    @property
-    def anytime_accuracy(self) -> float:
-        """The mean accuracy over all evaluations."""
-        return metrics.anytime_accuracy(self.history)
-
-    @property
-    def worst_case_accuracy(self) -> float:
-        """The newest task's accuracy, weighed with the lowest that the others ever fell to."""
-        return metrics.worst_case_accuracy(self.history)
-
-    @property
-    def forgetting(self) -> float:
-        """How far the earlier tasks ended below their best."""
-        return metrics.forgetting(self.history)
-
-    @property
-    def confusion(self) -> NDArray[np.int64]:
-        """Rows: true labels; columns: predictions; at the end, in the natural order of the labels."""
-        return self.history[-1].confusion
-
-    @property
-    def samples_per_second(self) -> float:
-        """How fast it learnt, evaluation apart."""
-        return self.samples / self.seconds
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of the operational memory at the end."""
-        return sum(self.memory.values())
+class StreamError(RuntimeError):
+    """The stream itself failed; the learner keeps all that came before."""
 
 
 def run(
     learner: Learner,
-    stream: Stream,
+    stream: Any,
     evaluator: Evaluator | None = None,
-    progress: Callable[[int], None] | None = None,
+    *,
+    horizon: Horizon | None = None,
+    paradigm: str | Paradigm | None = None,
+    infer: Literal["novelty"] | None = None,
+    clock: Clock | None = None,
+    detector: Any = None,
+    samples: int | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Let a learner learn from a stream, once, with an evaluator that watches.
 
+    stream: one by name, or a user's own: an iterable of (x, y) or (x, y, t), a DataLoader, a pair of arrays.
+    horizon: what the learner may revisit; by default what it asks for, mostly the batch alone.
+    paradigm: what learner and evaluator are told, by name or value; by default all that the stream tells.
+    infer: "novelty" tells a learner a t inferred from new labels and rising errors, where the stream hides it.
+    clock: makes the stream one that does not wait.
+    detector: "adwin", or any of River's drift detectors, which is shown every prediction error.
+    samples: stop after so many, for a stream that does not end.
     progress: called with the number of samples after every batch.
 
     >>> from everlearn import CoPE, stream
-    >>> result = run(CoPE(hidden=100, memory_size=200), stream("split-digits", imbalance=1))
-    >>> result.accuracy > 0.5
+    >>> s = stream("split-digits", seed=0)
+    >>> run(CoPE(memory_size=200, iterations=3), s).accuracy > 0.8
     True
     """
-    evaluator = evaluator or Evaluator()
-    tests = evaluator.tests or stream.tests
-    missing = learner.needs - {"t", "tasks", "classes"}
+    return Run(
+        learner, stream, evaluator, horizon, paradigm, infer, clock, detector, samples, progress
+    ).finish()
+
+
+class Run:
+    """One run, from the first batch to the result."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        stream: Any,
+        evaluator: Evaluator | None = None,
+        horizon: Horizon | None = None,
+        told: str | Paradigm | None = None,
+        infer: Literal["novelty"] | None = None,
+        clock: Clock | None = None,
+        detector: Any = None,
+        samples: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.learner = learner
+        self.stream = _in_order(as_stream(stream), learner)
+        self.paradigm = paradigm(told) if isinstance(told, str) else told
+        if self.paradigm is not None and horizon is None and learner.horizon == Horizon():
+            horizon = self.paradigm.horizon
+        self.horizon = HorizonMemory(horizon or learner.horizon, learner.seed)
+        self.novelty = Novelty() if infer == "novelty" else None
+        _check_told(learner, self.stream, self.paradigm, infer)
+        self.clock = clock
+        self.limit = samples
+        self.progress = progress or (lambda samples: None)
+        self.evaluator = evaluator or Evaluator()
+        if self.paradigm is not None and self.paradigm.evaluator_told_t:
+            self.evaluator = dataclasses.replace(self.evaluator, confined=True)
+        self.detector = _detector(detector)
+        self.history: list[Evaluation] = []
+        self.correct: list[int] = []
+        self.sizes: list[int] = []
+        self.changes: list[int] = []
+        self.arrived = self.missed = 0
+        self.task: int | None = None
+        self.met: set[int] = set()
+        self.watch = Stopwatch(learner.device)
+        self._prototypes: dict[Label, torch.Tensor] = {}
+        self._looked = -1
+
+    def finish(self) -> Result:
+        """Go through the stream."""
+        worker = EvaluationWorker(self.evaluator) if self.evaluator.asynchronous else None
+        try:
+            with one_thread(), self.watch:
+                self._go(worker)
+                self.horizon.close(self.learner, self.progress)
+                self._look(worker)
+            if worker is not None:
+                self.history += worker.collect(wait=True)
+        finally:
+            if worker is not None:
+                worker.close()
+        return Result(
+            self.learner.name,
+            self.stream.name,
+            self.learner.seed,
+            {"network": self.learner.network_name, **dataclasses.asdict(self.learner.settings)},
+            self.history,
+            self.arrived,
+            self.watch.seconds,
+            self.learner.footprint(),
+            self.missed,
+            self.correct,
+            self.sizes,
+            self.changes,
+            self._embedding(),
+        )
+
+    def _go(self, worker: EvaluationWorker | None) -> None:
+        """Every batch is predicted as it arrives if need be; then learnt, unless the learner is still busy.
+
+        A batch that is being learnt is learnt when its time is over, so that until then predictions come from
+        the last finished model.
+        """
+        in_work: Batch | None = None
+        busy = 0
+        for batch in self._arrivals():
+            if in_work is not None and busy == 0:
+                self._learn(in_work, worker)
+                in_work = None
+            right = self._predicted(batch)
+            if in_work is not None:
+                busy -= 1
+                self.missed += len(batch.x)
+                self.progress(len(batch.x))
+                continue
+            if self.novelty is not None:
+                batch = batch._replace(t=self.novelty.identify(as_labels(batch.y), right))
+            in_work, busy = batch, 0 if self.clock is None else self.clock.missed()
+            if busy == 0:
+                self._learn(in_work, worker)
+                in_work = None
+        if in_work is not None:
+            self._learn(in_work, worker)
+
+    def _arrivals(self) -> Iterator[Batch]:
+        """The batches of the stream as they come, up to the limit; an error names the batch."""
+        number = 0
+        batches = iter(self.stream)
+        while self.limit is None or self.arrived < self.limit:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                break
+            except Exception as error:
+                raise StreamError(
+                    f"the stream {self.stream.name!r} failed at batch {number + 1}: {error}"
+                ) from error
+            number += 1
+            self.arrived += len(batch.x)
+            yield batch
+        if number == 0:
+            raise StreamError(f"the stream {self.stream.name!r} ended before its first batch")
+
+    def _learn(self, batch: Batch, worker: EvaluationWorker | None) -> None:
+        x, y, t = batch
+        if self.task is not None and t is not None and t != self.task:
+            if self.horizon.over(transition=True):
+                self.horizon.close(self.learner, self.progress)
+            if self.evaluator.due(self.learner.batches, transition=True):
+                self._look(worker)
+        self.task = t if t is not None else self.task
+        told = self.paradigm is None or self.paradigm.learner_told_t or self.novelty is not None
+        try:
+            if self.clock is None:
+                self.learner.observe(x, y, t if told else None)
+            else:
+                with self.clock:
+                    self.learner.observe(x, y, t if told else None)
+        except ValueError as error:
+            number = self.learner.batches + 1
+            raise ValueError(f"batch {number} of the stream {self.stream.name!r}: {error}") from error
+        self.met.update(self.stream.current(self.arrived))
+        self.horizon.add(x, y, t)
+        if self.horizon.over():
+            self.horizon.close(self.learner, self.progress)
+        self.progress(len(x))
+        if self.evaluator.due(self.learner.batches, transition=False):
+            self._look(worker)
+        if worker is not None:
+            self.history += worker.collect()
+
+    def _predicted(self, batch: Batch) -> list[bool] | None:
+        """Test, then train: which samples of a batch are predicted rightly before it is learnt."""
+        wanted = (
+            self.evaluator.prequential or self.clock or self.detector is not None or self.novelty is not None
+        )
+        if not wanted:
+            return None
+        with self.watch.stopped():
+            truth = as_labels(batch.y)
+            predicted = self.learner.predict(batch.x) if self.learner.classes else [None] * len(truth)
+            right = [guess == label for guess, label in zip(predicted, truth, strict=False)]
+            self.correct.append(sum(right))
+            self.sizes.append(len(truth))
+            if self.detector is not None:
+                for place, is_right in enumerate(right):
+                    self.detector.update(0 if is_right else 1)
+                    if self.detector.drift_detected:
+                        self.changes.append(self.arrived - len(right) + place + 1)
+        return right
+
+    def _embedding(self) -> Embedding | None:
+        """Some held-out samples and the prototypes as the learner places them at the end, for a picture."""
+        tests = [test for i, test in enumerate(self.evaluator.tests or self.stream.tests) if i in self.met]
+        if not self.evaluator.representation or not tests:
+            return None
+        share = max(IN_A_PICTURE // len(tests), 1)
+        features = torch.cat([self.learner.embed(x[:share]) for x, _ in tests]).cpu()
+        labels = [label for _, y in tests for label in as_labels(y[:share])]
+        return Embedding(features, labels, getattr(self.learner, "prototypes", {}))
+
+    def _look(self, worker: EvaluationWorker | None) -> None:
+        """Let the evaluator look, unless it has just looked or there is nothing to look at."""
+        arrived = self.arrived
+        tests = self.evaluator.tests
+        if tests is None:
+            tests = (
+                self.stream.tests_at(arrived) if self.evaluator.concepts == "evolving" else self.stream.tests
+            )
+        if not tests or self._looked == self.learner.batches:
+            return
+        self._looked = self.learner.batches
+        current = self.stream.current(arrived)
+        before, self._prototypes = self._prototypes, getattr(self.learner, "prototypes", {})
+        asked = (tests, self.task or 0, current, frozenset(self.met), before)
+        if worker is not None:
+            worker.submit(self.learner, *asked)
+        else:
+            with self.watch.stopped():
+                self.history.append(self.evaluator.evaluate(self.learner, *asked))
+
+
+def _in_order(stream: Stream, learner: Learner) -> Stream:
+    """The stream in the order that the learner asks for."""
+    return stream if learner.scenario is None else rearranged(stream, learner.scenario)
+
+
+def _check_told(learner: Learner, stream: Stream, told: Paradigm | None, infer: str | None) -> None:
+    """Refuse a learner that needs what nobody tells it, before anything runs."""
+    if infer not in (None, "novelty"):
+        raise ValueError(f'infer is "novelty" or None, not {infer!r}')
+    if told is not None and told.iid and getattr(stream, "scenario", "iid") != "iid":
+        raise ValueError(
+            f'{told.name} learning is from an iid stream, but {stream.name!r} is not: scenario="iid"'
+        )
+    known = stream.tells if told is None or told.learner_told_t else stream.tells - {"t", "tasks"}
+    missing = learner.needs - known - ({"t"} if infer else set())
     if missing:
-        raise ValueError(f"{learner.name} must be told {', '.join(sorted(missing))}, which {stream.name} does not tell")
-    history: list[Evaluation] = []
-    task = 0
-    clock = Stopwatch(learner.device)
+        who = stream.name if told is None or told.learner_told_t else f"{told.name} learning"
+        remedy = '; infer="novelty" lets it infer t from the stream' if missing == {"t"} else ""
+        raise ValueError(
+            f"{learner.name} must be told {' and '.join(sorted(missing))}, which {who!r} hides{remedy}"
+        )
 
-    def look() -> None:
-        if not history or history[-1].batches != learner.batches:
-            with clock.stopped():
-                history.append(evaluator.evaluate(learner, tests, task))
 
-    with few_threads(learner), clock:
-        for x, y, t in stream:
-            if t != task:
-                learner.end_horizon()
-                if evaluator.due(learner.batches, transition=True):
-                    look()
-                task = t
-            learner.observe(x, y, t)
-            if evaluator.due(learner.batches, transition=False):
-                look()
-            if progress is not None:
-                progress(len(x))
-        learner.end_horizon()
-        look()
-    settings = {"network": learner.network_name, **dataclasses.asdict(learner.settings)}
-    return Result(
-        learner.name,
-        stream.name,
-        learner.seed,
-        settings,
-        history,
-        learner.samples,
-        clock.seconds,
-        learner.footprint(),
-    )
+def _detector(detector: Any) -> Any:
+    if detector != "adwin":
+        return detector
+    try:
+        from river import drift
+    except ImportError:
+        raise ImportError("ADWIN comes with River: pip install 'everlearn[river]'") from None
+    return drift.ADWIN()  # type: ignore[no-untyped-call]
 
 
 class Stopwatch:
@@ -160,8 +328,8 @@ class Stopwatch:
 
 
 @contextmanager
-def few_threads(learner: Learner) -> Iterator[None]:
-    """One thread while a small network learns on the CPU; then as many as before."""
+def one_thread() -> Iterator[None]:
+    """One thread, which is fastest for networks of this size; then as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,77 +1,277 @@
 """Metrics as pure functions of a history of evaluations.
 
-A(E_i, f_n) is the accuracy on the held-out samples E_i of task i after evaluation n. All are fractions.
+A(E_i, f_n) is the accuracy on the held-out samples E_i of task i at evaluation n of N. All are fractions.
+Every metric but forward transfer reads only tasks seen, so it's the same whether or not the evaluator
+also looks at what is yet to come. docs/metrics.md has all formulas on one page.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.evaluation.history import Evaluation, History, first_ends
 from everlearn.memory.labels import Label
 
-__all__ = ["Evaluation", "accuracy", "anytime_accuracy", "forgetting", "worst_case_accuracy"]
+__all__ = [
+    "Evaluation",
+    "History",
+    "accuracy",
+    "accuracy_per_class",
+    "accuracy_per_task",
+    "anytime_accuracy",
+    "area_under_accuracy",
+    "backward_transfer",
+    "confusion",
+    "forgetting",
+    "forward_transfer",
+    "min_accuracy",
+    "windowed_forgetting",
+    "windowed_plasticity",
+    "worst_case_accuracy",
+]
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """What the evaluator saw at one moment.
-
-    batches, samples: how much the learner had observed. task: the task it was learning.
-    accuracies: A(E_i, f) of each task i of which a class was seen.
-    labels, confusion: how often a sample of the row's label was predicted as the column's.
-    """
-
-    batches: int
-    samples: int
-    task: int
-    accuracies: dict[int, float]
-    labels: tuple[Label, ...]
-    confusion: NDArray[np.int64]
-
-    @property
-    def accuracy(self) -> float:
-        """The unweighted mean over the tasks seen."""
-        return float(np.mean(list(self.accuracies.values()))) if self.accuracies else float("nan")
-
-
-History = Sequence[Evaluation]
+# At the end
 
 
 def accuracy(history: History) -> float:
-    """Final accuracy: the mean over tasks of A(E_i, f) at the end."""
-    return history[-1].accuracy
+    """Final accuracy: the mean over tasks seen of A(E_i, f_N).
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> accuracy(from_matrix([[1.0], [0.5, 1.0]]))
+    0.75
+    """
+    return _last(history).accuracy
+
+
+def accuracy_per_task(history: History) -> dict[int, float]:
+    """A(E_i, f_N) of each task i seen.
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> accuracy_per_task(from_matrix([[1.0], [0.5, 1.0]]))
+    {0: 0.5, 1: 1.0}
+    """
+    return dict(_last(history).seen_accuracies)
+
+
+def accuracy_per_class(history: History) -> dict[Label, float]:
+    """The share of each class's held-out samples that were recognised: C_cc / Σ_j C_cj at the end.
+
+    Classes with no held-out sample are left out.
+
+    >>> last = Evaluation(1, 10, 0, {0: 0.8}, ("cat", "dog"), np.array([[3, 1], [0, 6]]))
+    >>> accuracy_per_class([last])
+    {'cat': 0.75, 'dog': 1.0}
+    """
+    last = _last(history)
+    right, total = last.confusion.diagonal(), last.confusion.sum(1)
+    return {last.labels[c]: float(right[c] / total[c]) for c in total.nonzero()[0]}
+
+
+def confusion(history: History) -> NDArray[np.int64]:
+    """The confusion matrix at the end: C_cj held-out samples of class c were taken for class j.
+
+    >>> confusion([Evaluation(1, 10, 0, {0: 0.8}, ("cat", "dog"), np.array([[3, 1], [0, 6]]))])
+    array([[3, 1],
+           [0, 6]])
+    """
+    return _last(history).confusion
+
+
+# Over the stream
 
 
 def anytime_accuracy(history: History) -> float:
-    """Average anytime accuracy: the mean over evaluations of the mean over tasks seen."""
-    return float(np.mean([evaluation.accuracy for evaluation in history]))
+    """Average anytime accuracy: the mean over evaluations of the mean over tasks seen.
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> anytime_accuracy(from_matrix([[1.0], [0.5, 0.5]]))
+    0.75
+    """
+    _last(history)
+    return _mean(evaluation.accuracy for evaluation in history if evaluation.seen_accuracies)
+
+
+def area_under_accuracy(history: History) -> float:
+    """The area under accuracy over samples seen, by trapezoids, divided by the span of samples.
+
+    Σ_n (s_n − s_{n−1}) · (a_n + a_{n−1})/2 / (s_N − s_1), with a_n the mean over tasks seen at s_n samples.
+    One moment alone has no span: then it is the accuracy there.
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> area_under_accuracy(from_matrix([[1.0], [0.5, 0.5], [0.5, 0.5, 0.5]]))
+    0.625
+    """
+    _last(history)
+    measured = [evaluation for evaluation in history if evaluation.seen_accuracies]
+    samples = np.array([evaluation.samples for evaluation in measured], np.float64)
+    height = np.array([evaluation.accuracy for evaluation in measured], np.float64)
+    if not measured or samples[-1] == samples[0]:
+        return _mean(height)
+    return float(np.sum(np.diff(samples) * (height[1:] + height[:-1]) / 2) / (samples[-1] - samples[0]))
+
+
+# The worst moment
+
+
+def min_accuracy(history: History) -> float:
+    """min-ACC_k: the mean over tasks i before the current one of the lowest A(E_i, f_n) since i ended.
+
+    A task that came back counts from its first end. nan where no task has ended.
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> min_accuracy(from_matrix([[1.0], [0.5, 1.0], [0.75, 1.0, 1.0]]))
+    0.75
+    """
+    return _mean(_lowest_since_end(history).values())
 
 
 def worst_case_accuracy(history: History) -> float:
-    """WC-ACC = A(E_k, f)/k + (1 − 1/k) · min-ACC_k, with k tasks seen and the k-th the newest.
+    """WC-ACC = A(E_k, f_N)/k + (1 − 1/k) · min-ACC_k, with k tasks so far and the k-th being learnt.
 
-    min-ACC_k is the mean over the earlier tasks i of the lowest A(E_i, f_n) of any evaluation n after task i
-    had ended.
+    Where no task has ended it is the accuracy; where the current task isn't measured, min-ACC.
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> worst_case_accuracy(from_matrix([[1.0], [0.5, 1.0]]))
+    0.75
     """
-    last = history[-1]
-    earlier = [task for task in last.accuracies if task < last.task]
-    newest = last.accuracies[last.task] if last.task in last.accuracies else last.accuracy
-    if not earlier:
+    last = _last(history)
+    lowest = _lowest_since_end(history)
+    if not lowest:
         return last.accuracy
-    lowest = [min(e.accuracies[i] for e in history if e.task > i and i in e.accuracies) for i in earlier]
-    k = len(earlier) + 1
-    return newest / k + (1 - 1 / k) * float(np.mean(lowest))
+    if last.task not in last.seen_accuracies:
+        return _mean(lowest.values())
+    k = len(lowest) + 1
+    return last.seen_accuracies[last.task] / k + (1 - 1 / k) * _mean(lowest.values())
+
+
+def windowed_forgetting(history: History, window: int = 10) -> float:
+    """WF^Δ: the mean over tasks seen of the largest fall of A(E_i, f) inside any window of Δ evaluations.
+
+    WF^Δ = mean over i of max over m ≤ n < m + Δ of A(E_i, f_m) − A(E_i, f_n), with Δ the `window`.
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> windowed_forgetting(from_matrix([[1.0], [0.75, 1.0], [0.25, 1.0, 1.0]]), window=2)
+    0.16666666666666666
+    """
+    return _mean(_largest_fall(curve, window) for curve in _curves(history, window))
+
+
+def windowed_plasticity(history: History, window: int = 10) -> float:
+    """WP^Δ: the mean over tasks seen of the largest rise of A(E_i, f) inside any window of Δ evaluations.
+
+    WP^Δ = mean over i of max over m ≤ n < m + Δ of A(E_i, f_n) − A(E_i, f_m), with Δ the `window`.
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> windowed_plasticity(from_matrix([[0.25], [0.75, 0.5]]), window=2)
+    0.25
+    """
+    return _mean(_largest_fall(-curve, window) for curve in _curves(history, window))
+
+
+# From task to task
 
 
 def forgetting(history: History) -> float:
-    """The mean over earlier tasks of how far A(E_i, f) ended below the best it ever was."""
-    last = history[-1]
-    earlier = [task for task in last.accuracies if task < last.task]
-    if not earlier:
-        return 0.0
-    best = [max(e.accuracies[i] for e in history if i in e.accuracies) for i in earlier]
-    return float(np.mean([b - last.accuracies[i] for b, i in zip(best, earlier, strict=True)]))
+    """The mean over earlier tasks of how far A(E_i, f_N) is below the best it ever was.
+
+    0 where no task has ended: nothing was there to forget.
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> forgetting(from_matrix([[1.0], [0.25, 1.0]]))
+    0.75
+    """
+    now = _last(history).seen_accuracies
+    earlier = [i for i in _earlier(history) if i in now]
+    best = {i: max(e.seen_accuracies[i] for e in history if i in e.seen_accuracies) for i in earlier}
+    return _mean(best[i] - now[i] for i in earlier) if earlier else 0.0
+
+
+def backward_transfer(history: History) -> float:
+    """BWT: the mean over earlier tasks of A(E_i, f_N) less what it was when task i first ended.
+
+    That is the last evaluation while task i was first being learnt; tasks without one don't count.
+    nan where none counts.
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> backward_transfer(from_matrix([[0.75], [0.5, 1.0]]))
+    -0.25
+    """
+    now = _last(history).seen_accuracies
+    gains = []
+    for i, end in _earlier(history).items():
+        learnt = [e.seen_accuracies[i] for e in history[:end] if e.task == i and i in e.seen_accuracies]
+        if learnt and i in now:
+            gains.append(now[i] - learnt[-1])
+    return _mean(gains)
+
+
+def forward_transfer(history: History, chance: float | None = None) -> float:
+    """FWT: the mean over tasks of A(E_i, f) at the last evaluation before task i began, less chance.
+
+    chance: by default 1 / the number of classes. Only an evaluator whose horizon is all concepts measures
+    tasks that have not begun; nan where none was, or where the classes aren't known.
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> forward_transfer(from_matrix([[1.0, 0.75], [0.5, 1.0]], classes=2))
+    0.25
+    """
+    begun = _last(history).seen_accuracies
+    before: dict[int, float] = {}
+    for evaluation in history:
+        by_chance = chance if chance is not None else 1 / (len(evaluation.labels) or math.nan)
+        unseen = evaluation.accuracies.keys() - evaluation.seen_accuracies.keys()
+        before |= {i: evaluation.accuracies[i] - by_chance for i in unseen & begun.keys()}
+    return _mean(before.values())
+
+
+# What they share
+
+
+def _last(history: History) -> Evaluation:
+    if not history:
+        raise ValueError("the history is empty: evaluate the learner at least once")
+    return history[-1]
+
+
+def _mean(values: Iterable[float]) -> float:
+    values = list(values)
+    return float(np.mean(values)) if values else math.nan
+
+
+def _earlier(history: History) -> dict[int, int]:
+    """The tasks that have ended, the one being learnt apart, with the first evaluation after their end."""
+    current = _last(history).task
+    return {task: place for task, place in first_ends(history).items() if task != current}
+
+
+def _lowest_since_end(history: History) -> dict[int, float]:
+    """For each earlier task that was measured since it ended, the lowest A(E_i, f_n)."""
+    lowest = {}
+    for i, end in _earlier(history).items():
+        since = [e.seen_accuracies[i] for e in history[end:] if i in e.seen_accuracies]
+        if since:
+            lowest[i] = min(since)
+    return lowest
+
+
+def _curves(history: History, window: int) -> list[NDArray[np.float64]]:
+    """A(E_i, f_n) over all evaluations n, for each task i ever seen; nan where it was not measured."""
+    _last(history)
+    if window < 2:
+        raise ValueError(f"a window has at least 2 evaluations, not {window}")
+    tasks = dict.fromkeys(task for evaluation in history for task in evaluation.seen_accuracies)
+    return [np.array([e.seen_accuracies.get(task, math.nan) for e in history]) for task in tasks]
+
+
+def _largest_fall(curve: NDArray[np.float64], window: int) -> float:
+    """How far the curve falls at most from any point to a later one in the same window."""
+    window = min(window, len(curve))
+    measured = ~np.isnan(curve)
+    padded = np.concatenate([np.full(window - 1, -np.inf), np.where(measured, curve, -np.inf)])
+    highest = np.lib.stride_tricks.sliding_window_view(padded, window).max(1)
+    return float((highest - curve)[measured].max())

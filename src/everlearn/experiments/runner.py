@@ -8,16 +8,19 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from everlearn import learners
+from everlearn.engine.clock import Clock
 from everlearn.engine.loop import Result, run
 from everlearn.evaluation.evaluator import Evaluator
 from everlearn.experiments.settings import learner
 from everlearn.streams import stream
-from everlearn.streams.scenarios import Order, Stream
+from everlearn.streams.arrangement import DatasetStream
+from everlearn.streams.horizon import Horizon
 
 __all__ = ["Job", "execute", "execute_all"]
 
@@ -36,36 +39,55 @@ class Job:
     seed: int
     imbalance: int | None = None
     batch_size: int = 10
-    order: Order = "split"
-    every: int | None = None
+    scenario: str = "split"
+    amount: float | None = None
+    evaluator: Evaluator = dataclasses.field(default_factory=Evaluator)
+    horizon: Horizon | None = None
+    paradigm: str | None = None
+    infer: Literal["novelty"] | None = None
+    cost: float | None = None
     device: str = "auto"
     data_dir: str | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def open_stream(self) -> Stream:
+    def open_stream(self) -> DatasetStream:
         """The stream of this job."""
         return stream(
             self.stream,
             seed=self.seed,
             imbalance=self.imbalance,
             batch_size=self.batch_size,
-            order=self.order,
+            scenario=self.scenario,
+            amount=self.amount,
             data_dir=self.data_dir,
         )
+
+    def passes(self) -> int:
+        """How many samples will be passed over, epochs counted."""
+        horizon = self.horizon or learners.find(self.learner).horizon
+        return self.open_stream().samples * horizon.epochs
 
 
 def execute(job: Job, progress: Progress | None = None) -> Result:
     """Run one job here."""
     source = job.open_stream()
-    who = learner(job.learner, source, seed=job.seed, device=job.device, **job.settings)
-    return run(who, source, Evaluator(job.every), progress)
+    return run(
+        learner(job.learner, source, seed=job.seed, device=job.device, **job.settings),
+        source,
+        job.evaluator,
+        horizon=job.horizon,
+        paradigm=job.paradigm,
+        infer=job.infer,
+        clock=None if job.cost is None else Clock(cost=job.cost),
+        progress=progress,
+    )
 
 
 def execute_all(jobs: Sequence[Job], progress: Progress | None = None) -> list[Result]:
     """Run all jobs, on the CPU in parallel processes of one thread each where that is faster."""
     on_gpu = torch.cuda.is_available() and any(job.device != "cpu" for job in jobs)
     workers = 1 if on_gpu else min(len(jobs), len(os.sched_getaffinity(0)))
-    samples = sum(job.open_stream().samples for job in jobs)
+    samples = sum(job.passes() for job in jobs)
     if workers == 1 or samples < WORTH_PROCESSES:
         return [execute(job, progress) for job in jobs]
     return _in_processes(jobs, workers, progress or (lambda samples: None))

@@ -25,7 +25,9 @@ def registry() -> dict[str, type[Learner]]:
     found: list[type[Learner]] = list(Learner.__subclasses__())
     for learner in found:
         found += learner.__subclasses__()
-    own = [learner for learner in found if learner.__module__.startswith(__name__) and "name" in vars(learner)]
+    own = [
+        learner for learner in found if learner.__module__.startswith(__name__) and "name" in vars(learner)
+    ]
     return {learner.name: learner for learner in sorted(own, key=lambda learner: learner.name)}
 
 
@@ -45,11 +47,17 @@ def load(path: str | os.PathLike[str], network: nn.Module | None = None, device:
     meta = read_meta(state)
     own = str(meta["network"]).startswith("module:")
     if own and network is None:
-        raise CheckpointError(f"{os.fspath(path)} was saved with a network of your own: load(path, network=...)")
+        raise CheckpointError(
+            f"{os.fspath(path)} was saved with a network of your own: load(path, network=...)"
+        )
     if not own and network is not None:
-        raise CheckpointError(f"{os.fspath(path)} was saved with the network {meta['network']!r}, which it rebuilds itself")
+        raise CheckpointError(
+            f"{os.fspath(path)} was saved with the network {meta['network']!r}, which it rebuilds itself"
+        )
     try:
-        learner = find(meta["learner"])(network or meta["network"], seed=meta["seed"], device=device, **meta["settings"])
+        learner = find(meta["learner"])(
+            network or meta["network"], seed=meta["seed"], device=device, **meta["settings"]
+        )
     except (ValueError, TypeError) as error:
         raise CheckpointError(f"{os.fspath(path)} can't be taken up: {error}") from None
     learner.load_state_dict(state)

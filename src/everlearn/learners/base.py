@@ -6,10 +6,12 @@ and moves data to the device. `step` is the method itself, in tensors alone.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,13 +26,14 @@ from everlearn.learners.border import as_samples, check_samples, probe
 from everlearn.memory.labels import Label, LabelTable, as_labels, decode_label, encode_label
 from everlearn.memory.replay import BalancedMemory
 from everlearn.networks import as_input
+from everlearn.streams.horizon import Horizon
 from everlearn.words import nearest
 
 __all__ = ["Learner", "NotLearntYet", "Settings"]
 
 FORMAT = 1
 OWN_NETWORK = "module:"
-PREDICTION_CHUNK = 1000
+CHUNK = 1000
 
 
 class NotLearntYet(RuntimeError):
@@ -69,6 +72,8 @@ class Learner(ABC):
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[Literal["t", "tasks", "classes"]]] = frozenset()
+    horizon: ClassVar[Horizon] = Horizon()
+    scenario: ClassVar[str | None] = None  # the order of the stream that it asks for, if it does
     Settings: ClassVar[type[Settings]] = Settings
 
     settings: Any
@@ -82,11 +87,13 @@ class Learner(ABC):
     ) -> None:
         self.settings = self._settings(settings)
         self.seed = seed
-        self.device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+        self.device = torch.device(
+            ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        )
         self.given = network
         self.generator = torch.Generator().manual_seed(seed)
         self.labels = LabelTable()
-        self.parameters: list[nn.Parameter] = []
+        self.parameters: list[Tensor] = []
         self.batches = 0
         self.samples = 0
         self._captured = Captured(self.learn) if self.device.type == "cuda" else None
@@ -118,7 +125,9 @@ class Learner(ABC):
         """Learn from a batch again, where the horizon is wider than a batch. Nothing is stored or counted."""
         x, labels, new = self._accept(x, y)
         if new:
-            raise ValueError(f"{type(self).__name__}.revisit got the label {new[0]!r}, which was never observed")
+            raise ValueError(
+                f"{type(self).__name__}.revisit got the label {new[0]!r}, which was never observed"
+            )
         self._learn(x, labels, keep=False)
 
     def end_horizon(self) -> None:
@@ -139,9 +148,9 @@ class Learner(ABC):
 
     def _samples(self, x: Any, method: str) -> Tensor:
         where = f"{type(self).__name__}.{method}"
-        x = as_samples(x, where, keep_integers=isinstance(self.given, nn.Module))
-        check_samples(x, where, self.sample_shape, self.sample_type)
-        return x
+        samples = as_samples(x, where, keep_integers=isinstance(self.given, nn.Module))
+        check_samples(samples, where, self.sample_shape, self.sample_type)
+        return samples
 
     def _learn(self, x: Tensor, labels: list[Label], keep: bool) -> None:
         slots = self.labels.slots(labels)
@@ -166,13 +175,14 @@ class Learner(ABC):
         """
         rounds = range(self.settings.iterations)
         if self.memory is None:
-            self.settle(slots, [self.step(x, slots) for _ in rounds])
-            return
-        rows, old_slots, *kept = plan
-        outcomes = [self.step(x, slots, self.memory.recall(rows[i]), old_slots[i]) for i in rounds]
-        self.settle(slots, outcomes, old_slots)
-        if kept:
-            self.memory.write(x, kept[0])
+            outcomes = [self.step(x, slots) for _ in rounds]
+        else:
+            recalled = self.memory.recall(plan[0])
+            outcomes = [self.step(x, slots, recalled[i], plan[1][i]) for i in rounds]
+        with torch.inference_mode():
+            self.settle(slots, outcomes, *plan[1:2])
+            if self.memory is not None and len(plan) == 3:
+                self.memory.write(x, plan[2])
 
     @abstractmethod
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor | None:
@@ -207,21 +217,56 @@ class Learner(ABC):
         probabilities: NDArray[np.float32] = self._scored(x).softmax(1).cpu().numpy()
         return probabilities
 
-    @torch.no_grad()
+    def embed(self, x: Any) -> Tensor:
+        """The features of each sample from which the prediction is made, `[samples, d]`."""
+        return self._in_chunks(x, "embed", self.features)
+
     def _scored(self, x: Any) -> Tensor:
         if not self.labels:
-            raise NotLearntYet(f"{type(self).__name__} has seen no label yet: observe a batch first, then predict")
-        x = self._samples(x, "predict")
+            raise NotLearntYet(
+                f"{type(self).__name__} has seen no label yet: observe a batch first, then predict"
+            )
+        return self._in_chunks(x, "predict", self.scores)
+
+    @torch.no_grad()
+    def _in_chunks(self, x: Any, method: str, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """A function of the samples, in evaluation mode and in parts that bound what it takes."""
+        x = self._samples(x, method)
         assert self.network is not None
-        self.network.eval()
+        training = self.network.training
+        if training:
+            self.network.eval()
         try:
-            return torch.cat([self.scores(as_input(part.to(self.device))) for part in x.split(PREDICTION_CHUNK)])
+            return torch.cat([function(as_input(part.to(self.device))) for part in x.split(CHUNK)])
         finally:
-            self.network.train()
+            if training:
+                self.network.train()
+
+    @abstractmethod
+    def features(self, x: Tensor) -> Tensor:
+        """What `embed` gives, of samples as the network takes them."""
 
     @abstractmethod
     def scores(self, x: Tensor) -> Tensor:
-        """The log-odds of each class seen, `[samples, classes]`."""
+        """The log-odds of each class seen, `[samples, classes]`, of samples as the network takes them."""
+
+    def snapshot(self) -> Snapshot:
+        """The learner as it is now, for predictions alone: it stays as it is while this one goes on."""
+        still = copy.copy(self)
+        still.labels = LabelTable(self.classes)
+        still.network = copy.deepcopy(self.network)
+        if still.network is not None:
+            still.network.eval().requires_grad_(False)
+        still.parameters, still.memory, still._captured = [], None, None
+        self._hold_still(still)
+        return Snapshot(still, self.exemplars())
+
+    def _hold_still(self, still: Any) -> None:
+        """Give a snapshot its own copy of whatever else predictions are made from."""
+
+    def exemplars(self) -> dict[Label, int]:
+        """How many exemplars of each class the replay memory holds."""
+        return {} if self.memory is None else self.memory.counts()
 
     # The network, and room for classes.
 
@@ -303,7 +348,9 @@ class Learner(ABC):
         meta = read_meta(state)
         for part, mine in self._identity().items():
             if meta[part] != mine:
-                raise CheckpointError(f"this state has the {part} {meta[part]!r}, but the learner has {mine!r}")
+                raise CheckpointError(
+                    f"this state has the {part} {meta[part]!r}, but the learner has {mine!r}"
+                )
         twin = type(self)(self.given, seed=meta["seed"], device=str(self.device), **meta["settings"])
         try:
             twin._take(state, meta)
@@ -344,6 +391,44 @@ class Learner(ABC):
         checkpoint.write(self.state_dict(), path)
 
 
+class Snapshot:
+    """A learner at one moment: immutable, and safe to ask from other threads while the learner goes on.
+
+    batches, samples: how much the learner had observed.
+    """
+
+    def __init__(self, still: Learner, exemplars: dict[Label, int]) -> None:
+        self._still = still
+        self._exemplars = exemplars
+        self.batches, self.samples = still.batches, still.samples
+
+    @property
+    def classes(self) -> list[Label]:
+        """The labels seen by then, in the order first seen."""
+        return self._still.classes
+
+    @property
+    def prototypes(self) -> dict[Label, Tensor]:
+        """The prototype of each class, where the learner has any."""
+        return dict(getattr(self._still, "prototypes", {}))
+
+    def exemplars(self) -> dict[Label, int]:
+        """How many exemplars of each class the replay memory held."""
+        return dict(self._exemplars)
+
+    def predict(self, x: Any) -> list[Label]:
+        """The label of each sample, among those seen by then."""
+        return self._still.predict(x)
+
+    def predict_proba(self, x: Any) -> NDArray[np.float32]:
+        """A row of probabilities per sample, over `classes`."""
+        return self._still.predict_proba(x)
+
+    def embed(self, x: Any) -> Tensor:
+        """The features of each sample from which the prediction is made."""
+        return self._still.embed(x)
+
+
 def read_meta(state: State) -> dict[str, Any]:
     """What a state says of itself, or a CheckpointError."""
     try:
@@ -352,8 +437,18 @@ def read_meta(state: State) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError):
         raise CheckpointError("this is no state of a learner: it has no readable meta") from None
     if version != FORMAT:
-        raise CheckpointError(f"this state is of format {version!r}, and this version of everlearn reads {FORMAT}")
-    missing = {"learner", "network", "settings", "seed", "sample_shape", "sample_type", "labels"} - meta.keys()
+        raise CheckpointError(
+            f"this state is of format {version!r}, and this version of everlearn reads {FORMAT}"
+        )
+    missing = {
+        "learner",
+        "network",
+        "settings",
+        "seed",
+        "sample_shape",
+        "sample_type",
+        "labels",
+    } - meta.keys()
     if missing:
         raise CheckpointError(f"this state's meta lacks {', '.join(sorted(missing))}")
     return dict(meta)

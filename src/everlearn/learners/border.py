@@ -19,13 +19,16 @@ def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
     keep_integers: whether other integers reach the network as they are (tokens, say), or as numbers.
     """
     try:
-        x = torch.as_tensor(x).detach()
+        samples: Tensor = torch.as_tensor(x).detach()
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{where} takes x as a tensor or an array of numbers, not {type(x).__name__}") from None
-    if x.is_complex():
-        raise ValueError(f"{where} takes x as real numbers, not {x.dtype}")
-    integer = not x.is_floating_point() and x.dtype != torch.uint8
-    return x.float() if x.dtype == torch.float64 or (integer and not keep_integers) else x
+        raise ValueError(
+            f"{where} takes x as a tensor or an array of numbers, not {type(x).__name__}"
+        ) from None
+    if samples.is_complex():
+        raise ValueError(f"{where} takes x as real numbers, not {samples.dtype}")
+    integer = not samples.is_floating_point() and samples.dtype != torch.uint8
+    narrow = samples.dtype == torch.float64 or (integer and not keep_integers)
+    return samples.float() if narrow else samples
 
 
 def check_samples(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: torch.dtype | None) -> None:
@@ -52,5 +55,7 @@ def probe(network: nn.Module, x: Tensor) -> int:
         raise ValueError(f"the network can't learn from a batch of shape {list(x.shape)}: {error}") from None
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != len(x):
         got = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        raise ValueError(f"the network must map a batch of n samples to [n, d], but {len(x)} samples gave {got}")
+        raise ValueError(
+            f"the network must map a batch of n samples to [n, d], but {len(x)} samples gave {got}"
+        )
     return features.shape[1]

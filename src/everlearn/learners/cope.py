@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize, one_hot
+from torch.nn.functional import normalize
 
 from everlearn.checkpoint import State
 from everlearn.learners.base import Learner, Settings
@@ -45,7 +46,9 @@ class CoPESettings(Settings):
         self._check("temperature", self.temperature > 0, "above 0")
         self._check("momentum", 0 <= self.momentum <= 1, "between 0 and 1")
         self._check("embedding", self.embedding is None or self.embedding >= 1, "at least 1")
-        self._check("gradient", self.gradient in ("released", "full", "detached"), "released, full or detached")
+        self._check(
+            "gradient", self.gradient in ("released", "full", "detached"), "released, full or detached"
+        )
 
 
 class CoPE(Learner):
@@ -83,7 +86,7 @@ class CoPE(Learner):
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
         """One joint step on B = B_n ∪ B_M; returns the features of both, from before the step."""
         old, old_slots = replay
-        features = self._embed(as_input(torch.cat([x, old])))
+        features = self.features(as_input(torch.cat([x, old])))
         loss = ppp_loss(
             features,
             torch.cat([slots, old_slots]),
@@ -101,13 +104,13 @@ class CoPE(Learner):
         features = cast(list[Tensor], outcomes)
         batch = len(slots)
         moved = torch.cat([*(part[batch:] for part in features), features[-1][:batch]])
-        owners = one_hot(torch.cat([old_slots[0].flatten(), slots]), len(self._evolving.vectors)).to(moved.dtype)
-        self._evolving.move(owners.T @ moved, owners.sum(0), self.settings.momentum, self.settings.renormalise)
+        slots = torch.cat([old_slots[0].flatten(), slots])
+        self._evolving.move(moved, slots, self.settings.momentum, self.settings.renormalise)
 
     def scores(self, x: Tensor) -> Tensor:
         """f·p^c/τ over the classes seen: the largest is the nearest prototype."""
         prototypes = self._evolving.vectors[: len(self.labels)]
-        return self._embed(x) @ prototypes.T / self.settings.temperature
+        return self.features(x) @ prototypes.T / self.settings.temperature
 
     @property
     def prototypes(self) -> dict[Label, Tensor]:
@@ -121,9 +124,13 @@ class CoPE(Learner):
         assert self._prototypes is not None
         return self._prototypes
 
-    def _embed(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Tensor:
+        """f_θ(x), of unit length."""
         assert self.network is not None
         return normalize(self.network(x), dim=1)
+
+    def _hold_still(self, still: Any) -> None:
+        still._prototypes = copy.deepcopy(self._prototypes)
 
     def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
         return embedding_network(name, shape, self.settings.hidden, self.settings.embedding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from everlearn.learners.base import Learner, Settings
 from everlearn.networks import SoftmaxNetwork, as_input, trunk
+from everlearn.streams.horizon import Horizon
 
-__all__ = ["Finetune", "FinetuneSettings"]
+__all__ = ["Finetune", "FinetuneSettings", "IIDOffline", "IIDOnline"]
 
 UNSEEN = -1e4
 
@@ -58,6 +60,15 @@ class Finetune(Learner):
         """The logits of the classes seen."""
         return self._logits(x)[:, : len(self.labels)]
 
+    def features(self, x: Tensor) -> Tensor:
+        """What the last layer is given."""
+        assert isinstance(self.network, SoftmaxNetwork)
+        given: Tensor = self.network.body(x)
+        return given
+
+    def _hold_still(self, still: Any) -> None:
+        still._open = self._open.clone()
+
     def _logits(self, x: Tensor) -> Tensor:
         assert self.network is not None
         return torch.where(self._open, self.network(x), UNSEEN)
@@ -84,3 +95,35 @@ class Finetune(Learner):
         """Which logits take part in the softmax."""
         assert isinstance(self.network, SoftmaxNetwork)
         return torch.arange(self.network.head.out_features, device=self.device) < classes
+
+
+class IIDOnline(Finetune):
+    """Finetuning on the stream shuffled as a whole, once: what online learning reaches without the order.
+
+    It needs no method of its own, only another order of the same stream.
+
+    >>> from everlearn import learner, run, stream
+    >>> s = stream("split-digits")
+    >>> run(learner("iid-online", stream=s), s).accuracy > 0.5
+    True
+
+    De Lange, M. and Tuytelaars, T. Continual Prototype Evolution. ICCV 2021.
+    """
+
+    name = "iid-online"
+    scenario = "iid"
+
+
+class IIDOffline(IIDOnline):
+    """Finetuning on the stream shuffled as a whole, with 50 passes over it: what offline learning reaches.
+
+    It needs no method of its own, only another order of the same stream, and the stream as its horizon.
+
+    >>> IIDOffline.horizon
+    Horizon(extent='stream', samples=None, epochs=50)
+
+    De Lange, M. and Tuytelaars, T. Continual Prototype Evolution. ICCV 2021.
+    """
+
+    name = "iid-offline"
+    horizon = Horizon("stream", epochs=50)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["Label", "LabelTable", "as_labels", "decode_label", "encode_label"]
+from everlearn.labelcode import Label, decode_label, encode_label
 
-Label = str | int | float | bool | bytes | tuple[Any, ...] | None
+__all__ = ["Label", "LabelTable", "as_labels", "decode_label", "encode_label"]
 
 _PLAIN = (str, int, bool, bytes, type(None))
 
@@ -88,26 +88,3 @@ def _label(label: Any) -> Label:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def encode_label(label: Label) -> Any:
-    """A label as JSON, with its type kept."""
-    if type(label) is float:
-        return {"float": label.hex()}
-    if type(label) is bytes:
-        return {"bytes": label.hex()}
-    if type(label) is tuple:
-        return {"tuple": [encode_label(part) for part in label]}
-    return label
-
-
-def decode_label(code: Any) -> Label:
-    """The label that `encode_label` wrote."""
-    if not isinstance(code, dict):
-        return code  # type: ignore[no-any-return]
-    ((kind, value),) = code.items()
-    if kind == "float":
-        return float.fromhex(value)
-    if kind == "bytes":
-        return bytes.fromhex(value)
-    return tuple(decode_label(part) for part in value)

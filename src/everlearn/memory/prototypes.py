@@ -38,16 +38,18 @@ class Prototypes:
         self.count = classes
         return grown
 
-    def move(self, sums: Tensor, counts: Tensor, momentum: float, renormalise: bool) -> None:
-        """Equation 1: p^c ← α p^c + (1 − α) p̄^c for every class with samples, in place. Tensors alone.
+    def move(self, features: Tensor, slots: Tensor, momentum: float, renormalise: bool) -> None:
+        """Equation 1: p^c ← α p^c + (1 − α) p̄^c for every class c among the slots, in place. Tensors alone.
 
-        sums: `[capacity, d]`, the summed features of each class. counts: `[capacity]`, how many.
+        features: unit-length embeddings, `[samples, d]`. slots: the class of each.
         """
-        means = sums / counts.clamp(min=1)[:, None]
-        moved = momentum * self.vectors + (1 - momentum) * means
+        owners = (torch.arange(len(self.vectors), device=slots.device)[:, None] == slots).to(features.dtype)
+        counts = owners.sum(1, keepdim=True)  # [capacity, 1]
+        means = (owners @ features).div_(counts.clamp(min=1))
+        moved = means.mul_(1 - momentum).add_(self.vectors, alpha=momentum)
         if renormalise:
             moved = normalize(moved, dim=1)
-        torch.where(counts[:, None] > 0, moved, self.vectors, out=self.vectors)
+        self.vectors.copy_(torch.where(counts > 0, moved, self.vectors))
 
     def nbytes(self) -> int:
         """Bytes held."""

@@ -98,20 +98,34 @@ class BalancedMemory:
         """
         count = min(count, len(self))
         if count == 0:
-            return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+            return self._drawn(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        if self._counts.min() >= count * count:
+            return self._draw_from_plenty(count)
         laps = torch.empty(len(self._counts), count).exponential_(generator=self._generator).numpy()
         times = laps.cumsum(1)
         times[np.arange(count) >= self._counts[:, None]] = np.inf
-        first = np.argpartition(times, count - 1, axis=None)[:count]
+        first = np.argsort(times, axis=None)[:count]
         slots, turns = np.divmod(first, count)  # the turns of a class are 0 … its share − 1
-        picks = self._distinct(slots, turns)
+        return self._drawn(slots, self._distinct(slots, turns))
+
+    def _draw_from_plenty(self, count: int) -> tuple[Tensor, Tensor]:
+        """The same where no class can run out, and a draw of the same exemplar twice is rare: draw again then."""
+        numbers = self._random_integers(2 * count)
+        slots = numbers[:count] % len(self._counts)
+        sizes = self._counts[slots]
+        picks = numbers[count:] % sizes
+        while len(set(zip(slots.tolist(), picks.tolist(), strict=True))) < count:
+            picks = self._random_integers(count) % sizes
+        return self._drawn(slots, picks)
+
+    def _drawn(self, slots: Integers, picks: Integers) -> tuple[Tensor, Tensor]:
         return torch.from_numpy(self._places[slots * self._quota + picks]), torch.from_numpy(slots)
 
     def admit(self, slots: Integers) -> Tensor:
         """Give each new sample a key and decide where it is kept: its row, the last row for nowhere."""
         keys = self._random_integers(len(slots))
         rows = np.full(len(slots), self.size)
-        np.add.at(self.arrivals, slots, 1)
+        self.arrivals += np.bincount(slots, minlength=len(self.arrivals))
         low = keys <= self._floor[slots]
         np.maximum.at(self._dropped, slots[low], keys[low])
         for i in np.flatnonzero(~low).tolist():
@@ -223,7 +237,9 @@ class BalancedMemory:
         keys, counts, dropped, floor, arrivals = (state[name].cpu().numpy().copy() for name in names)
         self._counts, self._dropped, self._floor, self.arrivals = counts, dropped, floor, arrivals
         if not len(counts) or len(keys) > self.size:
-            raise ValueError(f"a memory of {self.size} can't take {len(keys)} exemplars of {len(counts)} classes")
+            raise ValueError(
+                f"a memory of {self.size} can't take {len(keys)} exemplars of {len(counts)} classes"
+            )
         self._quota = self.size // len(counts)
         entries, _ = self._entries()
         self._keys, self._places = np.full(self.size, NO_KEY), np.zeros(self.size, np.int64)

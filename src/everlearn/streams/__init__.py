@@ -1,4 +1,4 @@
-"""S: what arrives. Datasets from disk, and the order in which they arrive."""
+"""S: what arrives. Datasets from disk, the order in which they arrive, a user's own streams, recordings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import functools
 import os
 import tomllib
 from importlib.resources import files
-from typing import Any, get_args
+from typing import Any
 
-from everlearn.streams import datasets
-from everlearn.streams.scenarios import Order, Stream, split_stream
+from everlearn.streams import datasets, scenarios
+from everlearn.streams.arrangement import DatasetStream
+from everlearn.streams.base import Batch, Stream
+from everlearn.streams.own import as_stream
+from everlearn.streams.source import divide
 from everlearn.words import nearest
 
-__all__ = ["names", "stream"]
+__all__ = ["Batch", "Stream", "as_stream", "names", "stream"]
 
 
 def stream(
@@ -21,27 +24,30 @@ def stream(
     seed: int = 0,
     imbalance: int | None = None,
     batch_size: int = 10,
-    order: Order = "split",
+    scenario: str = "split",
+    amount: float | None = None,
     data_dir: str | os.PathLike[str] | None = None,
-) -> Stream:
+) -> DatasetStream:
     """The stream of this name.
 
-    seed: fixes which samples are sent and in what order.
+    seed: fixes which samples are sent, in what order and with what looks.
     imbalance: i for the imbalanced variant S(T_i), in which task i sends far more than the others.
     batch_size: |B_n|, how many samples arrive at once.
-    order: `split`, task after task; or `iid`, all shuffled together.
+    scenario: `split`, task after task; `iid`, all shuffled together; or another of docs/streams.md.
+    amount: how much of what makes the scenario special; by default what docs/streams.md says.
     data_dir: where the dataset lies; by default `$EVERLEARN_DATA`, then the user's cache folder.
 
     >>> s = stream("split-digits", seed=0)
     >>> len(s.tests), s.samples
-    (5, 1438)
+    (5, 1442)
+    >>> [t for _, _, t in stream("split-digits", scenario="recurring", batch_size=100)]
+    [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     """
     if name not in names():
         raise ValueError(f"there is no stream {name!r}{nearest(name, names())}")
-    if order not in get_args(Order):
-        raise ValueError(f"there is no order {order!r}{nearest(order, get_args(Order))}")
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+    scenarios.check(scenario, amount, imbalance)
     benchmark = _benchmarks()[name]
     dataset = datasets.load(benchmark["dataset"], data_dir)
     tasks = len(dataset.classes) // benchmark["classes_per_task"]
@@ -51,9 +57,9 @@ def stream(
             raise ValueError(f"imbalance names one of the tasks 1 to {tasks} of {name}, not {imbalance}")
         sizes = [benchmark["few"]] * tasks
         sizes[imbalance - 1] = benchmark["many"]
-    return split_stream(
-        name, dataset, benchmark["classes_per_task"], sizes, batch_size, seed, order, imbalance
-    )
+    source = divide(dataset, benchmark["classes_per_task"], sizes, seed)
+    arrangement = scenarios.arrange(source, scenario, amount)
+    return DatasetStream(name, scenario, seed, batch_size, imbalance, source, arrangement)
 
 
 def names() -> list[str]:

@@ -1,97 +1,134 @@
-"""The order in which a dataset arrives: split into tasks, balanced or S(T_i), or iid."""
+"""The scenarios by name: how a dataset becomes a stream, and how much of what makes it special."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+import math
+from collections.abc import Callable
+from typing import NamedTuple
 
-import torch
-from torch import Tensor
+from everlearn.streams import domains, drift, split
+from everlearn.streams.arrangement import Arrangement, DatasetStream
+from everlearn.streams.base import Batch, Stream
+from everlearn.streams.source import Source
+from everlearn.words import nearest
 
-from everlearn.streams.datasets import Dataset
-
-__all__ = ["Batch", "Order", "Stream", "split_stream"]
-
-Order = Literal["split", "iid"]
-
-
-class Batch(NamedTuple):
-    """What arrives at once: samples, their labels, and the identifier of the task they belong to."""
-
-    x: Tensor
-    y: Tensor
-    t: int
+__all__ = [
+    "SCENARIOS",
+    "Amount",
+    "Batch",
+    "DatasetStream",
+    "Scenario",
+    "Stream",
+    "arrange",
+    "check",
+    "rearranged",
+]
 
 
-@dataclasses.dataclass(frozen=True)
-class Stream:
-    """A finite stream over a dataset: the same batches in the same order whenever it is iterated.
+class Amount(NamedTuple):
+    """What `amount` means in a scenario: its default, what it counts, and its range."""
 
-    >>> from everlearn import stream
-    >>> x, y, t = next(iter(stream("split-digits", seed=0)))
-    >>> x.shape, x.dtype, sorted(set(y.tolist())), t
-    (torch.Size([10, 64]), torch.uint8, [0, 1], 0)
+    default: float
+    meaning: str
+    least: float = 0
+    most: float = 1
+    whole: bool = False
+
+    def allows(self, amount: float) -> bool:
+        """Whether it can be so much."""
+        return self.least <= amount <= self.most and not (self.whole and amount % 1)
+
+    def __str__(self) -> str:
+        """What it is, and what is allowed."""
+        number = "a whole number" if self.whole else "a number"
+        limits = f"of at least {self.least}" if self.most == math.inf else f"from {self.least} to {self.most}"
+        return f"{self.meaning}, {number} {limits}"
+
+
+class Scenario(NamedTuple):
+    """What arrives when: how the samples of a dataset are arranged, in a function and in words."""
+
+    arrange: Callable[[Source, float], Arrangement]
+    meaning: str
+    amount: Amount | None = None
+
+
+SCENARIOS = {
+    "split": Scenario(split.split, "tasks of a few classes, one after another"),
+    "iid": Scenario(split.iid, "the same samples, all shuffled together"),
+    "blurry": Scenario(
+        split.blurry,
+        "tasks that mix around each transition",
+        Amount(0.5, "the share of a task's length that is mixed"),
+    ),
+    "long-tailed": Scenario(
+        split.long_tailed,
+        "tasks whose classes are ever rarer, in their natural order",
+        Amount(0.01, "the share of its samples that the last class keeps"),
+    ),
+    "recurring": Scenario(
+        split.recurring,
+        "tasks that come back, with other samples",
+        Amount(2, "how often each task comes", 1, math.inf, whole=True),
+    ),
+    "permuted": Scenario(
+        domains.permuted,
+        "all classes in each domain, whose inputs are rearranged",
+        Amount(5, "how many domains there are", 1, math.inf, whole=True),
+    ),
+    "rotated": Scenario(
+        domains.rotated,
+        "all classes in each of five domains, whose pictures are turned",
+        Amount(20, "degrees from one domain to the next", -360, 360),
+    ),
+    "abrupt-drift": Scenario(drift.abrupt, "all classes; in the middle, black turns white at once"),
+    "gradual-drift": Scenario(
+        drift.gradual,
+        "all classes; around the middle, black turns white for ever more samples",
+        Amount(0.5, "the share of the stream that this takes"),
+    ),
+}
+
+WITH_IMBALANCE = ("split", "iid")
+
+
+def check(scenario: str, amount: float | None, imbalance: int | None) -> None:
+    """Raise a ValueError, in one sentence, unless there is such a scenario and it takes these.
+
+    >>> check("blury", None, None)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: there is no scenario 'blury'; did you mean 'blurry'? (known: split, iid, ...)
     """
-
-    name: str
-    x: Tensor
-    y: Tensor
-    order: tuple[Tensor, ...]  # for each task, the samples it sends, in order
-    tests: tuple[tuple[Tensor, Tensor], ...]  # for each concept, held-out samples and their labels
-    batch_size: int
-    seed: int
-    imbalance: int | None = None
-
-    @property
-    def samples(self) -> int:
-        """How many samples the stream sends."""
-        return sum(len(task) for task in self.order)
-
-    @property
-    def classes(self) -> list[int]:
-        """The labels it sends, in natural order."""
-        return sorted(set(self.y.tolist()))
-
-    def __len__(self) -> int:
-        """How many batches the stream sends."""
-        return sum(-(-len(task) // self.batch_size) for task in self.order)
-
-    def __iter__(self) -> Iterator[Batch]:
-        """The batches in order. None crosses a task, so the last of a task can be short."""
-        for t, task in enumerate(self.order):
-            for part in task.split(self.batch_size):
-                yield Batch(self.x[part], self.y[part], t)
+    if scenario not in SCENARIOS:
+        raise ValueError(f"there is no scenario {scenario!r}{nearest(scenario, SCENARIOS)}")
+    takes = SCENARIOS[scenario].amount
+    if amount is not None and takes is None:
+        raise ValueError(f"the scenario {scenario} takes no amount, but {amount!r} was given; leave it out")
+    if amount is not None and takes is not None and not takes.allows(amount):
+        raise ValueError(f"the amount of {scenario} is {takes}, not {amount!r}")
+    if imbalance is not None and scenario not in WITH_IMBALANCE:
+        raise ValueError(
+            f"imbalance goes with the scenarios {' and '.join(WITH_IMBALANCE)}, not with {scenario}; "
+            "leave one of the two out"
+        )
 
 
-def split_stream(
-    name: str,
-    dataset: Dataset,
-    classes_per_task: int,
-    sizes: list[int] | None,
-    batch_size: int,
-    seed: int,
-    order: Order = "split",
-    imbalance: int | None = None,
-) -> Stream:
-    """Tasks of consecutive labels; task i sends a random `sizes[i]` of its samples, or all, in random order."""
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.from_numpy(dataset.y_train).long()
-    y_test, x_test = torch.from_numpy(dataset.y_test).long(), torch.from_numpy(dataset.x_test)
-    sent, tests = [], []
-    for t, labels in enumerate(_tasks(y, classes_per_task)):
-        of_task = torch.isin(y, labels).nonzero().flatten()
-        shuffled = of_task[torch.randperm(len(of_task), generator=generator)]
-        sent.append(shuffled if sizes is None else shuffled[: sizes[t]])
-        held_out = torch.isin(y_test, labels)
-        tests.append((x_test[held_out], y_test[held_out]))
-    if order == "iid":
-        union = torch.cat(sent)
-        sent = [union[torch.randperm(len(union), generator=generator)]]
-    return Stream(
-        name, torch.from_numpy(dataset.x_train), y, tuple(sent), tuple(tests), batch_size, seed, imbalance
-    )
+def arrange(source: Source, scenario: str, amount: float | None) -> Arrangement:
+    """The source arranged as the scenario says, with the scenario's own amount by default."""
+    function, _, takes = SCENARIOS[scenario]
+    if amount is None:
+        amount = takes.default if takes else 0.0
+    return function(source, amount)
 
 
-def _tasks(y: Tensor, classes_per_task: int) -> tuple[Tensor, ...]:
-    return y.unique().split(classes_per_task)
+def rearranged(stream: Stream, scenario: str) -> Stream:
+    """The same samples in the order of another scenario; a stream that is not of a dataset has only its own."""
+    if getattr(stream, "scenario", None) == scenario:
+        return stream
+    if not isinstance(stream, DatasetStream):
+        raise ValueError(
+            f"the stream {stream.name!r} comes in its own order, and can't be had as {scenario}; "
+            "give the learner a stream that comes in this order"
+        )
+    return dataclasses.replace(stream, scenario=scenario, arrangement=arrange(stream.source, scenario, None))

@@ -1,0 +1,89 @@
+"""What a batch costs: each learner's `observe` beside a bare cross-entropy step on the same 20 images.
+
+    python benchmarks/step.py [--network mlp | slim-resnet18]
+
+One core, random images of the right size (the arithmetic does not depend on their content), 10 new and
+10 replayed. Both are timed in turns in one process, so that a busy machine slows both; the ratio is of medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from everlearn import learners
+from everlearn.networks import SoftmaxNetwork, trunk
+
+SHAPES = {"mlp": (784,), "slim-resnet18": (3, 32, 32)}
+WARM_UP, TURNS = 250, 40
+
+
+def bare_step(network: str) -> Callable[[], None]:
+    """`loss.backward()` and `optim.SGD` on 20 images: the yardstick."""
+    model = SoftmaxNetwork(*trunk(network, SHAPES[network], 400), 10)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    x, y = torch.rand(20, *SHAPES[network]), torch.randint(0, 10, (20,))
+
+    def step() -> None:
+        optimiser.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimiser.step()
+
+    return step
+
+
+def observing(name: str, network: str) -> Callable[[], None]:
+    """`observe` on a stream of random images of ten classes, once its memory is full."""
+    learner = learners.find(name)(network, device="cpu", seed=0)
+    batches = [
+        (torch.randint(0, 256, (10, *SHAPES[network]), dtype=torch.uint8), torch.randint(0, 10, (10,)))
+        for _ in range(100)
+    ]
+    at = 0
+
+    def step() -> None:
+        nonlocal at
+        learner.observe(*batches[at % len(batches)])
+        at += 1
+
+    return step
+
+
+def seconds(step: Callable[[], None], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        step()
+    return (time.perf_counter() - start) / repeats
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--network", choices=SHAPES, default="mlp")
+    network = parser.parse_args().network
+    torch.set_num_threads(1)
+    repeats = 25 if network == "mlp" else 2
+    steps = {"bare cross-entropy": bare_step(network)}
+    steps |= {name: observing(name, network) for name in learners.registry()}
+    for step in steps.values():
+        seconds(step, WARM_UP if network == "mlp" else 5)
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(TURNS if network == "mlp" else TURNS // 4):
+        for name, step in steps.items():
+            times[name].append(seconds(step, repeats))
+    bare = statistics.median(times["bare cross-entropy"])
+    print(f"{network}, one core, torch {torch.__version__}; 10 new samples a batch")
+    for name, parts in times.items():
+        median = statistics.median(parts)
+        print(
+            f"{name:20s} {1e3 * median:7.2f} ms a batch {10 / median:9,.0f} samples/s "
+            f"{bare / median:6.2f} of the bare step's rate"
+        )
+
+
+if __name__ == "__main__":
+    main()

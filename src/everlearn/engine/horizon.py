@@ -1,0 +1,63 @@
+"""The learner's horizon while a run goes on: what was observed since it began, to be passed over again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from everlearn.learners.base import Learner
+from everlearn.memory.labels import Label, as_labels
+from everlearn.streams.horizon import Horizon
+
+__all__ = ["HorizonMemory"]
+
+
+class HorizonMemory:
+    """Keeps the samples of the horizon if they are to be revisited, and lets a learner revisit them."""
+
+    def __init__(self, horizon: Horizon, seed: int) -> None:
+        self.horizon = horizon
+        self._keeps = horizon.epochs > 1
+        self._generator = torch.Generator().manual_seed(seed)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.samples = 0
+        self._x: list[torch.Tensor] = []
+        self._y: list[Label] = []
+        self._t: list[Any] = []
+        self._batch = 0
+
+    def add(self, x: Any, y: Any, t: Any) -> None:
+        """A batch was observed."""
+        self.samples += len(x)
+        if self._keeps:
+            self._x.append(torch.as_tensor(x))
+            self._y += as_labels(y)
+            self._t += [t] * len(x)
+            self._batch = max(self._batch, len(x))
+
+    def over(self, transition: bool = False) -> bool:
+        """Whether the horizon ends here; `transition` says that a task has."""
+        extent, window = self.horizon.extent, self.horizon.samples
+        if extent == "window":
+            return self.samples >= (window or 0)
+        return extent == "batch" or (extent == "task" and transition)
+
+    def close(self, learner: Learner, progress: Callable[[int], None]) -> None:
+        """Pass over the horizon again as often as it says, then end it."""
+        if not self.samples:
+            return
+        for _ in range(self.horizon.epochs - 1):
+            x = torch.cat(self._x)
+            for part in torch.split(torch.randperm(len(x), generator=self._generator), self._batch):
+                places = part.tolist()
+                tasks = {self._t[place] for place in places}
+                learner.revisit(
+                    x[part], [self._y[i] for i in places], tasks.pop() if len(tasks) == 1 else None
+                )
+                progress(len(part))
+        learner.end_horizon()
+        self._forget()

@@ -1,0 +1,91 @@
+"""What a run came to."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from everlearn.evaluation import metrics
+from everlearn.evaluation.history import Evaluation
+from everlearn.evaluation.prequential import prequential_accuracy
+from everlearn.memory.labels import Label
+
+__all__ = ["Embedding", "Result"]
+
+
+class Embedding(NamedTuple):
+    """Features `[n, d]`, the label of each, and the prototypes."""
+
+    features: Tensor
+    labels: list[Label]
+    prototypes: dict[Label, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a run came to. Accuracies are fractions; those on held-out samples are nan without an evaluation.
+
+    history: every evaluation, in order. samples: what the stream sent. seconds: spent learning, evaluation apart.
+    memory: bytes of the operational memory by part. missed: samples that passed while the learner was busy.
+    correct, sizes: of each batch, how many were predicted rightly before it was learnt, and how many it had.
+    changes: after how many samples a detector found that the stream had changed.
+    embedding: where some held-out samples and the prototypes lay at the end, if the evaluator looked at that.
+    """
+
+    learner: str
+    stream: str
+    seed: int
+    settings: dict[str, Any]
+    history: list[Evaluation]
+    samples: int
+    seconds: float
+    memory: dict[str, int]
+    missed: int = 0
+    correct: list[int] = dataclasses.field(default_factory=list)
+    sizes: list[int] = dataclasses.field(default_factory=list)
+    changes: list[int] = dataclasses.field(default_factory=list)
+    embedding: Embedding | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """The unweighted mean of the accuracies of all tasks, at the end."""
+        return metrics.accuracy(self.history) if self.history else float("nan")
+
+    @property
+    def anytime_accuracy(self) -> float:
+        """The mean accuracy over all evaluations."""
+        return metrics.anytime_accuracy(self.history) if self.history else float("nan")
+
+    @property
+    def worst_case_accuracy(self) -> float:
+        """The newest task's accuracy, weighed with the lowest that the others ever fell to."""
+        return metrics.worst_case_accuracy(self.history) if self.history else float("nan")
+
+    @property
+    def forgetting(self) -> float:
+        """How far the earlier tasks ended below their best."""
+        return metrics.forgetting(self.history) if self.history else float("nan")
+
+    @property
+    def prequential_accuracy(self) -> float:
+        """The share of samples predicted rightly before they were learnt; missed ones count too."""
+        return prequential_accuracy(self.correct, self.sizes)
+
+    @property
+    def confusion(self) -> NDArray[np.int64]:
+        """Rows: true labels; columns: predictions; at the end, in the natural order of the labels."""
+        return metrics.confusion(self.history)
+
+    @property
+    def samples_per_second(self) -> float:
+        """How fast it learnt, evaluation apart."""
+        return (self.samples - self.missed) / self.seconds
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the operational memory at the end."""
+        return sum(self.memory.values())

@@ -1,0 +1,233 @@
+"""One quiet style for all pictures: colours, panels, and labels that don't overlap."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everlearn.evaluation.history import History
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Histories", "colours_in_order", "end_labels", "line_of", "mark_transitions", "panels", "save"]
+
+Histories = Mapping[str, Sequence[History]]
+"""For each learner, a history per seed."""
+
+Heights = NDArray[np.float64]
+
+INK, QUIET, GRID = "#24292f", "#57606a", "#d0d7de"
+
+# One line per method, everywhere. Colours that some eyes can't tell apart differ in their dashes.
+COLOURS = {
+    "cope": "#0b6fb8",
+    "cope+": "#2f9fe0",
+    "cope-ce": "#122b5c",
+    "finetune": "#c8442e",
+    "iid-online": "#868e96",
+    "iid-offline": "#24292f",
+    "reservoir": "#d98a00",
+    "mir": "#009e73",
+    "gss": "#cf6fa6",
+    "gem": "#7b3294",
+    "icarl": "#968a00",
+    "curl": "#7a4a21",
+    "cn-dpm": "#12707f",
+}
+DASHES = {
+    **dict.fromkeys(("cope+", "cope-ce", "curl", "cn-dpm"), (0, (5, 1.6))),
+    **dict.fromkeys(("gss", "gem", "icarl"), (0, (6, 1.4, 1.2, 1.4))),
+    **dict.fromkeys(("iid-online", "iid-offline"), (0, (1.4, 1.2))),
+}
+# For tasks and classes while they are few, and for learners that are not in the list above.
+TEN = [
+    *("#332288", "#1f9e80", "#d1495b", "#5b8fe6", "#0f5f2a"),
+    *("#b04fa3", "#d19a1b", "#7a1f4b", "#85802a", "#929aa2"),
+]
+
+
+def line_of(name: str, names: Sequence[str]) -> dict[str, Any]:
+    """The colour and dashes of a learner; one that isn't in the list gets the next of ten colours.
+
+    >>> line_of("mir", ["mir"]), line_of("mine", ["mir", "mine"])
+    ({'color': '#009e73', 'linestyle': '-'}, {'color': '#332288', 'linestyle': '-'})
+    """
+    others = [other for other in names if other not in COLOURS]
+    colour = COLOURS.get(name) or TEN[others.index(name) % len(TEN)]
+    return {"color": colour, "linestyle": DASHES.get(name, "-")}
+
+
+def colours_in_order(count: int) -> list[str]:
+    """Colours for tasks or classes in their order: ten that differ clearly, or a scale from dark to light.
+
+    >>> colours_in_order(2), len(set(colours_in_order(100)))
+    (['#332288', '#1f9e80'], 100)
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    if count <= len(TEN):
+        return TEN[:count]
+    return [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0, 0.82, count))]
+
+
+def panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels of this size in inches, four to a row at most.
+
+    >>> figure, axes = panels(6, width=3, height=2)
+    >>> len(axes), figure.get_size_inches().tolist()
+    (6, [9.0, 4.0])
+    """
+    from matplotlib.figure import Figure
+
+    if count == 0:
+        raise ValueError("there is nothing to draw: give the histories of a learner at least")
+    rows = math.ceil(count / 4)
+    columns = math.ceil(count / rows)
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for spare in axes[count:]:
+        spare.remove()
+    for ax in axes[:count]:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.spines[["left", "bottom"]].set_color(QUIET)
+        ax.tick_params(color=QUIET, labelsize=8.5)
+        ax.set_axisbelow(True)
+    return figure, axes[:count]
+
+
+def over_stream(count: int, what: str) -> tuple[Figure, list[Axes]]:
+    """Panels over samples seen, one large or many smaller; `what` is named left of each row.
+
+    >>> figure, axes = over_stream(1, "accuracy, %")
+    >>> axes[0].get_xlabel(), axes[0].get_ylabel()
+    ('samples seen', 'accuracy, %')
+    """
+    figure, axes = panels(count, *((7.2, 3.9) if count == 1 else (4.4, 3.2)))
+    for ax in axes:
+        ax.set_xlabel("samples seen")
+        ax.locator_params(axis="x", nbins=6)
+        ax.xaxis.set_major_formatter("{x:,.0f}")
+        ax.grid(axis="y", color=GRID, linewidth=0.6)
+        if first_in_row(ax):
+            ax.set_ylabel(what)
+    return figure, axes
+
+
+def first_in_row(ax: Axes) -> bool:
+    """Whether a panel stands at the left."""
+    place = ax.get_subplotspec()
+    return place is not None and place.is_first_col()
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write a figure to a file, in the format its ending says, and its folder if need be."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, dpi=150)
+    return target
+
+
+def title(ax: Axes, text: str, name: str, names: Sequence[str], pad: float = 16) -> None:
+    """A panel's title in its learner's colour."""
+    ax.set_title(text, color=line_of(name, names)["color"], fontweight="bold", fontsize=11, pad=pad)
+
+
+def transitions(history: History) -> list[tuple[int, int]]:
+    """After how many samples each task began, and which: of a task that comes back, every time.
+
+    >>> from everlearn.evaluation.history import from_matrix
+    >>> transitions(from_matrix([[0.9], [0.7, 0.8]]))
+    [(0, 0), (1, 1)]
+    """
+    first = (0, history[0].task)
+    return [first, *((old.samples, new.task) for old, new in pairwise(history) if new.task != old.task)]
+
+
+def mark_transitions(ax: Axes, history: History, colours: Mapping[int, str] | None = None) -> None:
+    """A line where each task begins with its number above, as far as there is room for numbers."""
+    begun, end = transitions(history), max(history[-1].samples, 1)
+    ax.set_xlim(0, end)
+    if len(begun) == 1:
+        return
+    places = np.array([start for start, _ in begun]) * (_points(ax)[0] / end)
+    gaps = np.diff([*places, _points(ax)[0]])
+    in_full = bool(gaps.min() > 36)
+    stride = next((n for n in (1, 2, 5, 10) if np.diff(places[::n]).min(initial=math.inf) > 14), 1)
+    free_from = -math.inf
+    for number, ((start, task), place) in enumerate(zip(begun, places, strict=True)):
+        ax.axvline(start, color=GRID, linewidth=0.9, zorder=0)
+        if number % stride == 0 and place >= free_from:
+            word = f"task {task + 1}" if in_full else str(task + 1)
+            _above(ax, start, word, colours[task] if colours else QUIET, "left")
+            free_from = place + 4.6 * len(word) + 3
+    if not in_full:
+        _above(ax, 0, "task", QUIET, "right")
+
+
+def _above(ax: Axes, x: float, word: str, colour: str, side: str) -> None:
+    aside = 2 if side == "left" else -5
+    ax.annotate(
+        word, (x, 1), xycoords=ax.get_xaxis_transform(), xytext=(aside, 3), textcoords="offset points",
+        fontsize=8, color=colour, ha=side, annotation_clip=False,
+    )  # fmt: skip
+
+
+def end_labels(ax: Axes, labels: Sequence[tuple[float, str, str]], size: float = 9) -> None:
+    """Names beside the right ends of lines, pushed apart; each is (height, name, colour)."""
+    shown = sorted((label for label in labels if math.isfinite(label[0])), key=lambda label: label[0])
+    low, high = ax.get_ylim()
+    unit = (high - low) / _points(ax)[1]
+    heights = np.array([height for height, _, _ in shown])
+    moves = (spread(heights, 1.1 * size * unit, low, high) - heights) / unit  # in points
+    crowded = bool((np.abs(moves) > 0.4 * size).any())
+    for (height, name, colour), move in zip(shown, moves, strict=True):
+        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 1}
+        ax.annotate(
+            name, (ax.get_xlim()[1], height), xytext=(20 if crowded else 6, move), textcoords="offset points",
+            color=colour, fontsize=size, fontweight="bold", va="center", annotation_clip=False,
+            arrowprops={**leader, "relpos": (0, 0.5)} if crowded else None,
+        )  # fmt: skip
+
+
+def spread(
+    heights: Sequence[float] | NDArray[Any], gap: float, low: float, high: float
+) -> NDArray[np.float64]:
+    """Ascending heights moved as little as needs be: neighbours a gap apart, all between low and high.
+
+    Where they don't all fit, the gap shrinks.
+
+    >>> spread([50, 50, 90], gap=10, low=0, high=100)
+    array([45., 55., 90.])
+    """
+    count = len(heights)
+    gap = min(gap, (high - low) / max(count - 1, 1))
+    steps = gap * np.arange(count)
+    # Less the steps, neighbours must only not descend: pool those that do (isotonic regression).
+    pools: list[tuple[float, int]] = []
+    for wanted in np.asarray(heights, np.float64) - steps:
+        mean, size = float(wanted), 1
+        while pools and pools[-1][0] > mean:
+            below, many = pools.pop()
+            mean, size = (mean * size + below * many) / (size + many), size + many
+        pools.append((mean, size))
+    level = np.repeat([mean for mean, _ in pools], [size for _, size in pools])
+    placed: Heights = np.clip(level, low, max(low, high - gap * (count - 1))) + steps
+    return placed
+
+
+def _points(ax: Axes) -> tuple[float, float]:
+    """Width and height of the panel before the layout is settled: a little less than in the end."""
+    figure, box = ax.get_figure(root=True), ax.get_position()
+    assert figure is not None
+    width, height = figure.get_size_inches()
+    return float(72 * width * box.width), float(72 * height * box.height)

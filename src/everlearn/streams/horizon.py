@@ -1,0 +1,39 @@
+"""D: the part of the stream that a learner may revisit."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, get_args
+
+from everlearn.words import nearest
+
+__all__ = ["Extent", "Horizon"]
+
+Extent = Literal["batch", "window", "task", "stream"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Horizon:
+    """How far the learner sees, and how often it passes over what it sees.
+
+    extent: `batch` (online, D = B), `window` of so many samples, `task`, or the whole `stream` (offline, D = S).
+    samples: the size of a window.
+    epochs: passes over the horizon, the first of which is the stream itself; later ones are shuffled.
+
+    >>> Horizon("stream", epochs=50)
+    Horizon(extent='stream', samples=None, epochs=50)
+    """
+
+    extent: Extent = "batch"
+    samples: int | None = None
+    epochs: int = 1
+
+    def __post_init__(self) -> None:
+        if self.extent not in get_args(Extent):
+            raise ValueError(f"there is no horizon {self.extent!r}{nearest(self.extent, get_args(Extent))}")
+        if (self.extent == "window") != (self.samples is not None) or (self.samples or 1) < 1:
+            raise ValueError(
+                f"a window is a horizon of so many samples, but {self.extent} has {self.samples}"
+            )
+        if self.epochs < 1:
+            raise ValueError(f"epochs must be at least 1, not {self.epochs}")

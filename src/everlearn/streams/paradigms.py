@@ -1,0 +1,62 @@
+"""The paradigms of the paper's Table 1: what the learner is told, what the evaluator is told, and the horizon."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from everlearn.streams.horizon import Horizon
+from everlearn.words import nearest
+
+__all__ = ["PARADIGMS", "Paradigm", "paradigm", "table"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Paradigm:
+    """One row of the table.
+
+    learner_told_t, evaluator_told_t: whether samples come as (x, y, t) or as (x, y).
+    horizon: the default; `horizon_in_words` says what the paradigm allows.
+    iid: whether the stream must be.
+    """
+
+    name: str
+    learner_told_t: bool
+    evaluator_told_t: bool
+    horizon: Horizon
+    horizon_in_words: str
+    iid: bool = False
+
+
+PARADIGMS = {
+    row.name: row
+    for row in (
+        Paradigm("online", False, False, Horizon("batch"), "batch (D = B)", iid=True),
+        Paradigm("task-incremental", True, True, Horizon("task"), "task (D_t)"),
+        Paradigm("class-incremental", True, False, Horizon("task"), "class subset (D_t)"),
+        Paradigm("domain-incremental", True, False, Horizon("task"), "domain (D_t)"),
+        Paradigm("data-incremental", False, False, Horizon("batch"), "any subset (B ≤ D < S)"),
+    )
+}
+
+
+def paradigm(name: str) -> Paradigm:
+    """The paradigm of this name."""
+    if name not in PARADIGMS:
+        raise ValueError(f"there is no paradigm {name!r}{nearest(name, PARADIGMS)}")
+    return PARADIGMS[name]
+
+
+def table() -> str:
+    """The paper's Table 1, in Markdown.
+
+    >>> print(table().splitlines()[2])
+    | online | (x, y) | (x, y) | batch (D = B) | yes |
+    """
+    lines = ["| paradigm | evaluator's sample | learner's sample | horizon | iid |", "|---|---|---|---|---|"]
+    sample = {True: "(x, y, t)", False: "(x, y)"}
+    for row in PARADIGMS.values():
+        told = sample[row.evaluator_told_t], sample[row.learner_told_t]
+        lines.append(
+            f"| {row.name} | {' | '.join(told)} | {row.horizon_in_words} | {'yes' if row.iid else 'no'} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,243 @@
+"""Streams on file: recorded as they come, and replayed exactly.
+
+One file: a line that says what it is, then chunks. The first one is about the stream; then come its tests,
+one chunk for each concept, and its batches. Nothing in it can be executed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from everlearn.labelcode import decode_label, encode_label
+from everlearn.streams.base import Batch, Stream, Tests
+from everlearn.streams.chunks import CutOffError, read_chunk, skip_chunk, to_chunk
+from everlearn.streams.own import as_stream
+from everlearn.streams.parcel import pack, unpack
+
+__all__ = ["RecordingError", "Replay", "record", "recording", "replay"]
+
+MAGIC = b"everlearn stream 1\n"
+
+Place = str | os.PathLike[str]
+
+
+class RecordingError(ValueError):
+    """A recorded stream is missing, damaged or no such thing, or can't be written; in one sentence."""
+
+
+def record(stream: Any, path: Place, samples: int | None = None) -> Replay:
+    """Write a whole stream, or so many samples of it, to a new file, and return what `replay` gives.
+
+    stream: a stream, or anything that `as_stream` takes.
+    samples: stop after the batch with which so many have come; an endless stream needs it.
+
+    >>> import tempfile
+    >>> from everlearn import stream
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     yesterday = record(stream("split-digits"), folder + "/yesterday.stream", samples=200)
+    ...     len(yesterday), yesterday.samples
+    (20, 200)
+    """
+    for _ in recording(stream, path, samples):
+        pass
+    return replay(path)
+
+
+def recording(stream: Any, path: Place, samples: int | None = None) -> Iterator[Batch]:
+    """The batches of a stream, each written to a new file before it is handed on.
+
+    Whatever interrupts this, the batches written so far can be replayed. Arguments are those of `record`.
+
+    >>> import tempfile
+    >>> from everlearn import CoPE, stream
+    >>> learner = CoPE(hidden=50, memory_size=100)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for x, y, t in recording(stream("split-digits"), folder + "/today.stream", samples=50):
+    ...         learner.observe(x, y)
+    ...     replay(folder + "/today.stream").samples
+    50
+    """
+    if samples is not None and samples < 1:
+        raise ValueError(f"samples must be at least 1, or None for the whole stream, not {samples}")
+    stream = as_stream(stream)
+    classes = stream.classes
+    about = {
+        "kind": "stream",
+        "name": stream.name,
+        "seed": stream.seed,
+        "batch_size": stream.batch_size,
+        "imbalance": stream.imbalance,
+        "tells": sorted(stream.tells),
+        "tasks": stream.tasks,
+        "classes": None if classes is None else [encode_label(label) for label in classes],
+    }
+    try:
+        with open(path, "xb") as file:
+            file.write(MAGIC + to_chunk(about, b""))
+            for concept, (x, y) in enumerate(stream.tests):
+                file.write(_packed(f"test set {concept}", "test", x, y))
+    except FileExistsError:
+        raise RecordingError(f"{path} exists already; delete it or choose another name") from None
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    return _written(stream, path, samples)
+
+
+def _written(stream: Stream, path: Place, samples: int | None) -> Iterator[Batch]:
+    sent = 0
+    with open(path, "ab") as file:
+        for number, batch in enumerate(stream, 1):
+            chunk = _packed(f"batch {number}", "batch", *batch)
+            try:
+                file.write(chunk)
+                file.flush()  # from here on a crash of this process can't take it back
+            except OSError as error:
+                raise _unwritable(path, error) from None
+            sent += len(batch.x)
+            yield batch
+            if samples is not None and sent >= samples:
+                return
+
+
+def _packed(what: str, kind: str, x: Any, y: Any, t: Any = None) -> bytes:
+    try:
+        return to_chunk(*pack(kind, x, y, t))
+    except (ValueError, TypeError) as error:
+        raise RecordingError(f"{what} can't be recorded: {error}") from None
+
+
+def _unwritable(path: Place, error: OSError) -> RecordingError:
+    return RecordingError(f"{path} can't be written: {error.strerror or error}")
+
+
+def replay(path: Place) -> Replay:
+    """The stream that was recorded to this file: the same batches, read one by one.
+
+    Where a crash cut the last batch off, the whole ones before it are replayed, and a warning says so.
+
+    >>> replay("nowhere.stream")
+    Traceback (most recent call last):
+    everlearn.streams.recording.RecordingError: nowhere.stream can't be read: No such file or directory
+    """
+    return Replay(path)
+
+
+class Replay(Stream):
+    """A recorded stream: name, seed, what it tells and tests are those of the stream that was recorded.
+
+    Only the batch that is asked for is in memory. A stream that drifted keeps its tests, not its `tests_at`.
+    """
+
+    def __init__(self, path: Place) -> None:
+        self.path = Path(path)
+        self._tests_from: list[int] = []  # where in the file each test set begins
+        self._batches_from = 0
+        self._batches = 0
+        self._samples = 0
+        self._about = self._survey()
+        self.name: str = self._about["name"]
+        self.seed: int = self._about["seed"]
+        self.batch_size: int | None = self._about["batch_size"]
+        self.imbalance: int | None = self._about["imbalance"]
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches, as they were recorded."""
+        with self._open() as file:
+            file.seek(self._batches_from)
+            for number in range(1, self._batches + 1):
+                with self._named(f"batch {number}"):
+                    batch = Batch(*unpack(*read_chunk(file)))
+                yield batch
+
+    def __len__(self) -> int:
+        """How many batches were recorded."""
+        return self._batches
+
+    @property
+    def samples(self) -> int:
+        """How many samples were recorded."""
+        return self._samples
+
+    @property
+    def tells(self) -> frozenset[str]:
+        """What the stream told a learner."""
+        return frozenset(self._about["tells"])
+
+    @property
+    def tasks(self) -> int | None:
+        """How many tasks the stream had, if it told."""
+        tasks: int | None = self._about["tasks"]
+        return tasks
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """All labels of the stream, if it told."""
+        codes = self._about["classes"]
+        return None if codes is None else [decode_label(code) for code in codes]
+
+    @functools.cached_property
+    def tests(self) -> Tests:
+        """The held-out samples and labels of each concept, as the stream had them."""
+        found = []
+        with self._open() as file:
+            for concept, start in enumerate(self._tests_from):
+                file.seek(start)
+                with self._named(f"test set {concept}"):
+                    found.append(unpack(*read_chunk(file))[:2])
+        return tuple(found)
+
+    def _survey(self) -> dict[str, Any]:
+        """Read the headers alone: what the stream was, where its tests are, how many batches it has."""
+        with self._open() as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise RecordingError(f"{self.path} is no recorded stream; give a file that `record` wrote")
+            with self._named("what it says about the stream"):
+                about = read_chunk(file)[0]
+            size = os.fstat(file.fileno()).st_size
+            while file.tell() < size:
+                start = file.tell()
+                with self._named(f"batch {self._batches + 1}"):
+                    try:
+                        header = skip_chunk(file)
+                    except CutOffError:
+                        self._warn()
+                        break
+                    self._note(header["kind"], header["x"]["shape"][0], start)
+        return about
+
+    def _note(self, kind: str, samples: int, start: int) -> None:
+        if kind == "test":
+            self._tests_from.append(start)
+            return
+        self._batches_from = self._batches_from or start
+        self._batches += 1
+        self._samples += samples
+
+    def _warn(self) -> None:
+        warnings.warn(
+            f"{self.path} was cut off in the middle of batch {self._batches + 1}; "
+            f"only what came before, {self._batches} whole, is replayed",
+            stacklevel=5,
+        )
+
+    def _open(self) -> BinaryIO:
+        try:
+            return open(self.path, "rb")
+        except OSError as error:
+            raise RecordingError(f"{self.path} can't be read: {error.strerror}") from None
+
+    @contextmanager
+    def _named(self, what: str) -> Iterator[None]:
+        """Let an error in here say which file is damaged, and where."""
+        try:
+            yield
+        except (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError) as error:
+            raise RecordingError(
+                f"{self.path} is damaged in {what} ({error}); get a sound copy of it, or record anew"
+            ) from None

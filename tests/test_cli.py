@@ -1,0 +1,174 @@
+"""The command as a person types it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everlearn.cli import main
+
+QUICK = ["--hidden", "20", "--iterations", "1", "--memory-size", "30", "--imbalance", "2"]
+
+
+def typed(capsys, *words):
+    """What a command answers: exit code, standard output, standard error."""
+    try:
+        code = main([str(word) for word in words])
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_help_names_every_command_learner_and_stream(capsys):
+    code, out, _ = typed(capsys, "--help")
+    assert code == 0
+    for word in ("demo", "run", "data", "cope", "finetune", "split-digits", "split-cifar100", "--imbalance"):
+        assert word in out
+
+
+def test_help_of_a_run_shows_defaults_of_the_benchmark_and_the_papers_symbols(capsys):
+    code, out, _ = typed(capsys, "run", "--stream", "split-mnist", "--imbalance", "3", "--help")
+    text = " ".join(out.replace("│", " ").split())
+    assert code == 0
+    for words in (
+        "τ",
+        "α",
+        "|M_r|",
+        "--memory-size INT",
+        "(default: 300)",
+        "--momentum FLOAT",
+        "(default: 0.99)",
+    ):
+        assert words in text
+
+
+def test_json_is_one_object_with_the_names_of_the_contract(capsys):
+    code, out, _ = typed(capsys, "run", "--seeds", 2, "--json", *QUICK)
+    answer = json.loads(out)
+    assert code == 0
+    assert list(answer) == [
+        "learner",
+        "stream",
+        "seeds",
+        "accuracy",
+        "anytime_accuracy",
+        "worst_case_accuracy",
+        "forgetting",
+        "memory_bytes",
+        "samples_per_second",
+        "settings",
+    ]
+    assert (answer["learner"], answer["stream"], answer["seeds"]) == ("cope", "split-digits", [0, 1])
+    spread = answer["accuracy"]
+    assert len(spread["per_seed"]) == 2
+    assert spread["mean"] == pytest.approx(sum(spread["per_seed"]) / 2)
+    assert 0 <= spread["mean"] <= 1
+    assert answer["settings"]["memory_size"] == 30
+    assert answer["settings"]["network"] == "mlp"
+
+
+def test_a_setting_on_the_command_line_overrides_the_benchmark(capsys):
+    _, out, _ = typed(capsys, "run", "--json", "--no-renormalise", "--momentum", "0.5", *QUICK)
+    settings = json.loads(out)["settings"]
+    assert settings["renormalise"] is False
+    assert settings["momentum"] == 0.5
+    assert settings["temperature"] == 0.1
+
+
+def test_the_same_seed_gives_the_same_numbers_in_two_processes():
+    words = [sys.executable, "-m", "everlearn", "run", "--json", *QUICK]
+    first, second = (
+        subprocess.run(words, capture_output=True, check=True, text=True).stdout for _ in range(2)
+    )
+    assert json.loads(first)["accuracy"] == json.loads(second)["accuracy"]
+
+
+def test_a_table_and_pictures(capsys, tmp_path):
+    code, out, _ = typed(capsys, "run", "--plots", "--out", tmp_path, "--every", 5, *QUICK)
+    assert code == 0
+    assert "accuracy %" in out
+    assert "±" in out
+    pictures = sorted(tmp_path.glob("*.png"))
+    assert len(pictures) >= 2
+    assert all(picture.read_bytes().startswith(b"\x89PNG") and str(picture) in out for picture in pictures)
+
+
+def test_the_demo_compares_two_learners_and_says_what_to_try_next(capsys, tmp_path):
+    code, out, _ = typed(capsys, "demo", "--seeds", 1, "--out", tmp_path)
+    assert code == 0
+    assert "cope" in out
+    assert "finetune" in out
+    assert "Try next" in out
+    assert len(list(tmp_path.glob("*.png"))) == 2
+
+
+MISTAKES = {
+    "there is no command 'rn'; did you mean 'run'?": ["rn"],
+    "there is no learner 'cop'; did you mean 'cope'?": ["run", "--learner", "cop"],
+    "there is no stream 'split-digit'; did you mean 'split-digits'?": ["run", "--stream", "split-digit"],
+    "there is no network 'mpl'; did you mean 'mlp'?": ["run", "--network", "mpl"],
+    "seeds must be at least 1, not 0": ["run", "--seeds", "0"],
+    "imbalance names one of the tasks 1 to 5 of split-digits, not 9": ["run", "--imbalance", "9"],
+    "momentum must be between 0 and 1, not 2.0": ["run", "--momentum", "2"],
+    "every is a number of batches of at least 1": ["run", "--every", "0"],
+    "a memory of 3 has no room for an exemplar of each of 4 classes": ["run", "--memory-size", "3"],
+    "everlearn data fetch mnist": ["run", "--stream", "split-mnist", "--data-dir", "/nowhere"],
+    "Perhaps you meant": ["run", "--momentm", "0.9"],
+    "could not convert string to float: 'much'": ["run", "--momentum", "much"],
+    "there is no dataset 'mnits'": ["data", "verify", "mnits"],
+}
+
+
+@pytest.mark.parametrize("sentence", MISTAKES)
+def test_a_mistake_gets_an_answer_that_helps_and_exit_code_2(sentence, capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv("EVERLEARN_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    code, out, err = typed(capsys, *MISTAKES[sentence])
+    assert code == 2
+    assert sentence in " ".join(err.replace("│", " ").split())
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_an_altered_dataset_file_is_named(capsys, tmp_path, mnist_dir):
+    source = Path(mnist_dir) / "MNIST" / "raw"
+    target = tmp_path / "MNIST" / "raw"
+    target.mkdir(parents=True)
+    for file in source.iterdir():
+        content = bytearray(file.read_bytes())
+        if file.name == "train-labels-idx1-ubyte":
+            content[100] ^= 1
+        (target / file.name).write_bytes(content)
+    code, _, err = typed(capsys, "run", "--stream", "split-mnist", "--data-dir", tmp_path)
+    assert code == 2
+    assert "train-labels-idx1-ubyte" in err
+    assert err.count("\n") == 1
+
+
+def test_data_list_names_all_datasets(capsys):
+    code, out, _ = typed(capsys, "data", "list")
+    assert code == 0
+    for name in ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100"):
+        assert name in out
+
+
+def test_data_verify_reads_what_is_here(capsys):
+    code, out, _ = typed(capsys, "data", "verify", "digits")
+    assert code == 0
+    assert "digits: sound" in out
+
+
+def test_many_seeds_run_in_processes_and_give_what_they_give_alone(monkeypatch):
+    from everlearn.experiments import runner
+
+    settings = {"hidden": 20, "iterations": 1}
+    jobs = [runner.Job("cope", "split-digits", seed, imbalance=1, settings=settings) for seed in (0, 1)]
+    alone = [runner.execute(job).accuracy for job in jobs]
+    monkeypatch.setattr(runner, "WORTH_PROCESSES", 0)
+    counted = []
+    together = runner.execute_all(jobs, counted.append)
+    assert [result.accuracy for result in together] == alone
+    assert sum(counted) == sum(result.samples for result in together)
