@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Gradient", "ppp_loss"]
+__all__ = ["Gradient", "ppp_gradient", "ppp_loss"]
 
 Gradient = Literal["released", "full", "detached"]
 Array = Any
@@ -60,6 +60,22 @@ def ppp_loss(
     return loss
 
 
+def ppp_gradient(
+    features: Tensor,
+    slots: Tensor,
+    prototypes: Tensor,
+    temperature: float,
+    seen: Tensor | None = None,
+    valid: Tensor | None = None,
+    pseudo_prototypes: bool = True,
+    gradient: Gradient = "released",
+) -> Tensor:
+    """The derivative of `ppp_loss` by `features`, `[batch, d]`, without autograd: all that a training step needs."""
+    return _computed(
+        features, slots, prototypes, seen, valid, temperature, pseudo_prototypes, gradient, False
+    )[1]
+
+
 class _PPPLoss(torch.autograd.Function):
     """Value and gradient in one pass; the gradient has a closed form in the same sigmoids."""
 
@@ -72,20 +88,10 @@ class _PPPLoss(torch.autograd.Function):
         temperature: float,
         seen: Tensor | None,
         valid: Tensor | None,
-        pseudo_prototypes: bool,
+        pseudo: bool,
         gradient: Gradient,
     ) -> Tensor:
-        xp: Any = torch
-        arrays: list[Any] = [features, slots, prototypes, seen, valid]
-        if not features.is_cuda:
-            # Some 80 operations on a few hundred numbers each: numpy's cost a third of torch's.
-            xp, arrays = np, [None if part is None else part.numpy() for part in arrays]
-        f, y, p, s, v = arrays
-        value, gradient_by_f = _value_and_gradient(
-            xp, f, y, p, s, v, temperature, pseudo_prototypes, gradient
-        )
-        loss: Tensor = torch.as_tensor(value, dtype=features.dtype)
-        slope = torch.as_tensor(gradient_by_f)
+        loss, slope = _computed(features, slots, prototypes, seen, valid, temperature, pseudo, gradient, True)
         ctx.save_for_backward(slope)
         return loss
 
@@ -94,6 +100,27 @@ class _PPPLoss(torch.autograd.Function):
     def backward(ctx, outer):  # type: ignore[no-untyped-def]
         (slope,) = ctx.saved_tensors
         return slope * outer, None, None, None, None, None, None, None
+
+
+def _computed(
+    features: Tensor,
+    slots: Tensor,
+    prototypes: Tensor,
+    seen: Tensor | None,
+    valid: Tensor | None,
+    *options: Any,
+) -> tuple[Tensor, Tensor]:
+    """Loss and gradient: on a GPU by torch, on the host by numpy.
+
+    These are some 80 operations on a few hundred numbers each, and numpy's cost a third of torch's.
+    """
+    if features.is_cuda:
+        return _value_and_gradient(torch, features, slots, prototypes, seen, valid, *options)
+    f, y, p, s, v = (
+        None if part is None else part.detach().numpy() for part in (features, slots, prototypes, seen, valid)
+    )
+    loss, slope = _value_and_gradient(np, f, y, p, s, v, *options)
+    return torch.as_tensor(loss, dtype=features.dtype), torch.from_numpy(slope)
 
 
 def _value_and_gradient(
@@ -106,10 +133,11 @@ def _value_and_gradient(
     temperature: float,
     pseudo_prototypes: bool,
     gradient: Gradient,
+    with_value: bool,
 ) -> tuple[Array, Array]:
-    """The loss and its derivative by `features`. Rows j are queries, columns i the samples they meet.
+    """The loss (0 unless asked for) and its derivative by `features`.
 
-    xp: torch or numpy; whatever stands here means the same in both.
+    Rows j are queries, columns i the samples they meet. xp: torch or numpy; all here means the same in both.
     """
     batch = len(features)
     scaled = features / temperature
@@ -140,11 +168,6 @@ def _value_and_gradient(
     attractor = _log_sum(xp, xp.where(attractors, logs[0], NEVER))[0]
     repellor = xp.logaddexp(logs[1], logs[2]) if pseudo_prototypes else logs[1]
 
-    sizes = (attractors * xp.ones_like(S)).sum(axis=1, keepdims=True)
-    sets = 2.0 if pseudo_prototypes else 1.0  # |U|, the size of every repellor set
-    total = xp.where(sizes > 0, attractor - xp.log(sizes.clip(min=1)), 0.0).sum()
-    total = total + xp.where(apart, repellor - math.log(sets), 0.0).sum()
-
     # ∂(−|B|·L) by each force z: the share of exp(log σ(z)) in its sum, times the slope σ(−z) = exp(log σ(z) − z).
     slopes = 2 * logs - forces
     by_pull = xp.exp(xp.where(attractors, slopes[0] - attractor, NEVER))
@@ -167,7 +190,18 @@ def _value_and_gradient(
         if gradient == "full":
             meets = meets + between.T
         slope = slope + _product(meets, features)
+    total = _total(xp, attractor, attractors, repellor, apart, pseudo_prototypes) if with_value else 0.0
     return -total / count, slope / (-temperature * count)
+
+
+def _total(
+    xp: Any, attractor: Array, attractors: Array, repellor: Array, apart: Array, pseudo_prototypes: bool
+) -> Array:
+    """Σ_i log P(c|x_i) + Σ_i Σ_j log(1 − P_i(c|x_j)), from the logs of the sums in eq. 3 and 4."""
+    sizes = attractors.sum(axis=1, keepdims=True)
+    log_means = attractor - xp.log(sizes.clip(min=1))
+    repelled = repellor - math.log(2.0 if pseudo_prototypes else 1.0)  # |U| is 2 or 1
+    return xp.where(sizes > 0, log_means, 0.0).sum() + xp.where(apart, repelled, 0.0).sum()
 
 
 class _Rest:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from everlearn.words import nearest
 
-__all__ = ["EMBEDDINGS", "SoftmaxNetwork", "as_input", "embedding_network", "trunk"]
+__all__ = ["EMBEDDINGS", "SoftmaxNetwork", "as_input", "embedding_network", "to_unit_length", "trunk"]
 
 # The size d of the embedding that the paper uses with each network.
 EMBEDDINGS = {"mlp": 100, "slim-resnet18": 256}
@@ -23,8 +23,14 @@ EMBEDDINGS = {"mlp": 100, "slim-resnet18": 256}
 def as_input(x: Tensor) -> Tensor:
     """Samples as a network takes them: bytes are grey or colour values, 0 … 255 becomes 0 … 1."""
     if x.dtype == torch.uint8:
-        return x.float() / 255
+        return x / 255
     return x.float() if x.is_floating_point() else x
+
+
+def to_unit_length(embedded: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows brought to unit length, and how long they were."""
+    lengths = torch.linalg.vector_norm(embedded, dim=1, keepdim=True).clamp(min=1e-12)
+    return embedded / lengths, lengths
 
 
 def embedding_network(name: str, shape: tuple[int, ...], hidden: int, embedding: int | None) -> nn.Module:

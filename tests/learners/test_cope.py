@@ -77,7 +77,7 @@ def test_with_several_iterations_the_prototypes_move_once_by_all_replays_and_the
     learner.observe(torch.randn(4, 3), [0, 1, 0, 1])
     outcomes = []
     original = learner.step
-    learner.step = lambda *args: outcomes.append((original(*args), args[3])) or outcomes[-1][0]
+    learner.step = lambda *args: outcomes.append((original(*args).clone(), args[3])) or outcomes[-1][0]
     learner.observe(torch.randn(2, 3), [0, 1])
     for slot in (0, 1):
         own = [

@@ -194,9 +194,9 @@ class Learner(ABC):
     def settle(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
         """What follows the last iteration on a batch, in tensors alone."""
 
-    def _descend(self, loss: Tensor) -> None:
-        """One step of plain SGD."""
-        gradients = torch.autograd.grad(loss, self.parameters)
+    def _descend(self, outcome: Tensor, slope: Tensor | None = None) -> None:
+        """One step of plain SGD down a loss; or, with its `slope`, of the loss that has this slope by `outcome`."""
+        gradients = torch.autograd.grad(outcome, self.parameters, slope)
         with torch.no_grad():
             torch._foreach_add_(self.parameters, gradients, alpha=-self.settings.learning_rate)
 

@@ -8,15 +8,14 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from everlearn.checkpoint import State
 from everlearn.learners.base import Learner, Settings
-from everlearn.losses import Gradient, ppp_loss
+from everlearn.losses import Gradient, ppp_gradient
 from everlearn.memory.labels import Label
 from everlearn.memory.prototypes import Prototypes
 from everlearn.memory.replay import BalancedMemory
-from everlearn.networks import as_input, embedding_network
+from everlearn.networks import as_input, embedding_network, to_unit_length
 
 __all__ = ["CoPE", "CoPESettings"]
 
@@ -86,8 +85,10 @@ class CoPE(Learner):
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
         """One joint step on B = B_n ∪ B_M; returns the features of both, from before the step."""
         old, old_slots = replay
-        features = self.features(as_input(torch.cat([x, old])))
-        loss = ppp_loss(
+        assert self.network is not None
+        embedded = self.network(as_input(torch.cat([x, old])))
+        features, lengths = to_unit_length(embedded.detach())
+        slope = ppp_gradient(
             features,
             torch.cat([slots, old_slots]),
             self._evolving.vectors,
@@ -96,8 +97,9 @@ class CoPE(Learner):
             pseudo_prototypes=self.settings.pseudo_prototypes,
             gradient=self.settings.gradient,
         )
-        self._descend(loss)
-        return features.detach()
+        # The gradient is known in closed form up to the network's output; autograd takes it from there.
+        self._descend(embedded, (slope - features * (features * slope).sum(1, keepdim=True)) / lengths)
+        return features
 
     def settle(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
         """Move the prototypes to the mean of every replayed batch's features and of B_n's last ones."""
@@ -127,7 +129,7 @@ class CoPE(Learner):
     def features(self, x: Tensor) -> Tensor:
         """f_θ(x), of unit length."""
         assert self.network is not None
-        return normalize(self.network(x), dim=1)
+        return to_unit_length(self.network(x))[0]
 
     def _hold_still(self, still: Any) -> None:
         still._prototypes = copy.deepcopy(self._prototypes)
