@@ -2,13 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from everlearn.losses import ppp_loss
+from everlearn.losses import _value_and_gradient, ppp_gradient, ppp_loss
 
 
 def posterior(f, proxy, label, prototypes, seen, temperature):
@@ -139,6 +140,26 @@ def test_the_hand_written_gradient_passes_gradcheck():
     assert torch.autograd.gradcheck(
         lambda f: ppp_loss(f, LABELS, PROTOTYPES, 0.3, gradient="full"), (features,)
     )
+
+
+@pytest.mark.parametrize("pseudo", [True, False])
+@pytest.mark.parametrize("gradient", ["released", "full", "detached"])
+def test_torch_and_numpy_compute_the_same(gradient, pseudo):
+    """On a GPU the loss is computed by torch, on the host by numpy, from the same lines."""
+    arrays = [FEATURES, LABELS, PROTOTYPES, torch.tensor([True] * 3), torch.tensor([True, True, True, False])]
+    options = 0.3, pseudo, gradient, True
+    by_torch = _value_and_gradient(torch, *arrays, *options)
+    by_numpy = _value_and_gradient(np, *(part.numpy() for part in arrays), *options)
+    assert by_torch[0].item() == pytest.approx(
+        by_numpy[0].item(), abs=1e-6
+    )  # torch takes logs of counts in float32
+    torch.testing.assert_close(by_torch[1], torch.from_numpy(by_numpy[1]))
+
+
+def test_the_gradient_alone_is_that_of_the_loss():
+    features = FEATURES.clone().requires_grad_()
+    ppp_loss(features, LABELS, PROTOTYPES, 0.5).backward()
+    torch.testing.assert_close(ppp_gradient(FEATURES, LABELS, PROTOTYPES, 0.5), features.grad)
 
 
 def test_one_seen_class_gives_zero_loss_and_zero_gradient():

@@ -10,6 +10,8 @@ from torch import nn
 
 from everlearn import Evaluator, load, run, stream
 from everlearn.checkpoint import CheckpointError
+from everlearn.engine.cohort import Cohort, can_run_together
+from everlearn.engine.loop import Run
 from everlearn.experiments.settings import learner as by_name
 from everlearn.learners import registry
 from everlearn.learners.base import NotLearntYet
@@ -319,3 +321,40 @@ def test_a_step_is_captured_as_a_cuda_graph_and_agrees_with_the_eager_one(name):
     for key, part in captured.state_dict().items():
         if key != "meta":
             torch.testing.assert_close(part, eager.state_dict()[key], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@every_learner
+def test_in_a_cohort_each_member_ends_as_it_does_alone(name):
+    def runs():
+        for seed, rate in ((0, 0.01), (1, 0.01), (0, 0.02)):
+            source = stream("split-digits", seed=seed)
+            yield Run(by_name(name, source, seed=seed, device="cuda", learning_rate=rate), source)
+
+    together = list(runs())
+    if not can_run_together(together):
+        pytest.skip("it does not run in cohorts")
+    results = Cohort(together).finish()
+    for member, result, alone in zip(together, results, runs(), strict=True):
+        assert alone.finish().accuracy == pytest.approx(result.accuracy, abs=0.02)
+        for key, part in alone.learner.state_dict().items():
+            if key != "meta":
+                torch.testing.assert_close(part, member.learner.state_dict()[key], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@every_learner
+def test_a_captured_run_resumes(name, tmp_path):
+    everything = list(stream("split-digits", seed=0))[:60]
+    whole, first = (registry()[name]("mlp", seed=0, device="cuda") for _ in range(2))
+    for x, y, t in everything:
+        whole.observe(x, y, t)
+    for x, y, t in everything[:30]:
+        first.observe(x, y, t)
+    first.save(tmp_path / "half")
+    second = load(tmp_path / "half", device="cuda")
+    for x, y, t in everything[30:]:
+        second.observe(x, y, t)
+    for key, part in whole.state_dict().items():
+        if key != "meta":
+            torch.testing.assert_close(part, second.state_dict()[key], rtol=1e-3, atol=1e-3)

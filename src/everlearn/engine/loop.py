@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -119,13 +119,21 @@ class Run:
         try:
             with one_thread(), self.watch:
                 self._go(worker)
-                self.horizon.close(self.learner, self.progress)
-                self._look(worker)
+                self.end(worker)
             if worker is not None:
                 self.history += worker.collect(wait=True)
         finally:
             if worker is not None:
                 worker.close()
+        return self.result()
+
+    def end(self, worker: EvaluationWorker | None = None) -> None:
+        """What follows when the stream has ended."""
+        self.horizon.close(self.learner, self.progress)
+        self._look(worker)
+
+    def result(self) -> Result:
+        """What it came to."""
         return Result(
             self.learner.name,
             self.stream.name,
@@ -150,7 +158,7 @@ class Run:
         """
         in_work: Batch | None = None
         busy = 0
-        for batch in self._arrivals():
+        for batch in self.arrivals():
             if in_work is not None and busy == 0:
                 self._learn(in_work, worker)
                 in_work = None
@@ -169,7 +177,7 @@ class Run:
         if in_work is not None:
             self._learn(in_work, worker)
 
-    def _arrivals(self) -> Iterator[Batch]:
+    def arrivals(self) -> Iterator[Batch]:
         """The batches of the stream as they come, up to the limit; an error names the batch."""
         number = 0
         batches = iter(self.stream)
@@ -189,23 +197,29 @@ class Run:
             raise StreamError(f"the stream {self.stream.name!r} ended before its first batch")
 
     def _learn(self, batch: Batch, worker: EvaluationWorker | None) -> None:
-        x, y, t = batch
+        self.before(batch, worker)
+        told = self.paradigm is None or self.paradigm.learner_told_t or self.novelty is not None
+        try:
+            with self.clock or nullcontext():
+                self.learner.observe(batch.x, batch.y, batch.t if told else None)
+        except ValueError as error:
+            number = self.learner.batches + 1
+            raise ValueError(f"batch {number} of the stream {self.stream.name!r}: {error}") from error
+        self.after(batch, worker)
+
+    def before(self, batch: Batch, worker: EvaluationWorker | None = None) -> None:
+        """What comes before a batch is learnt: if it is of another task, the last one has ended."""
+        t = batch.t
         if self.task is not None and t is not None and t != self.task:
             if self.horizon.over(transition=True):
                 self.horizon.close(self.learner, self.progress)
             if self.evaluator.due(self.learner.batches, transition=True):
                 self._look(worker)
         self.task = t if t is not None else self.task
-        told = self.paradigm is None or self.paradigm.learner_told_t or self.novelty is not None
-        try:
-            if self.clock is None:
-                self.learner.observe(x, y, t if told else None)
-            else:
-                with self.clock:
-                    self.learner.observe(x, y, t if told else None)
-        except ValueError as error:
-            number = self.learner.batches + 1
-            raise ValueError(f"batch {number} of the stream {self.stream.name!r}: {error}") from error
+
+    def after(self, batch: Batch, worker: EvaluationWorker | None = None) -> None:
+        """What follows when a batch was learnt."""
+        x, y, t = batch
         self.met.update(self.stream.current(self.arrived))
         self.horizon.add(x, y, t)
         if self.horizon.over():
@@ -305,11 +319,11 @@ class Stopwatch:
 
     def __init__(self, device: torch.device) -> None:
         self.seconds = 0.0
-        self._device = device
+        self.device = device
 
     def _now(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
     def __enter__(self) -> Stopwatch:

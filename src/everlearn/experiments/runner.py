@@ -15,7 +15,8 @@ import torch
 
 from everlearn import learners
 from everlearn.engine.clock import Clock
-from everlearn.engine.loop import Result, run
+from everlearn.engine.cohort import Cohort, can_run_together
+from everlearn.engine.loop import Result, Run
 from everlearn.evaluation.evaluator import Evaluator
 from everlearn.experiments.settings import learner
 from everlearn.streams import stream
@@ -70,13 +71,17 @@ class Job:
 
 def execute(job: Job, progress: Progress | None = None) -> Result:
     """Run one job here."""
+    return _open(job, progress).finish()
+
+
+def _open(job: Job, progress: Progress | None) -> Run:
     source = job.open_stream()
-    return run(
+    return Run(
         learner(job.learner, source, seed=job.seed, device=job.device, **job.settings),
         source,
         job.evaluator,
         horizon=job.horizon,
-        paradigm=job.paradigm,
+        told=job.paradigm,
         infer=job.infer,
         clock=None if job.cost is None else Clock(cost=job.cost),
         progress=progress,
@@ -84,11 +89,12 @@ def execute(job: Job, progress: Progress | None = None) -> Result:
 
 
 def execute_all(jobs: Sequence[Job], progress: Progress | None = None) -> list[Result]:
-    """Run all jobs, on the CPU in parallel processes of one thread each where that is faster."""
-    on_gpu = torch.cuda.is_available() and any(job.device != "cpu" for job in jobs)
-    workers = 1 if on_gpu else min(len(jobs), len(os.sched_getaffinity(0)))
-    samples = sum(job.passes() for job in jobs)
-    if workers == 1 or samples < WORTH_PROCESSES:
+    """Run all jobs: on a GPU as one cohort where they are of equal shape, on the CPU in parallel processes."""
+    if torch.cuda.is_available() and all(job.device != "cpu" for job in jobs):
+        runs = [_open(job, progress) for job in jobs]
+        return Cohort(runs).finish() if can_run_together(runs) else [run.finish() for run in runs]
+    workers = min(len(jobs), len(os.sched_getaffinity(0)))
+    if workers == 1 or sum(job.passes() for job in jobs) < WORTH_PROCESSES:
         return [execute(job, progress) for job in jobs]
     return _in_processes(jobs, workers, progress or (lambda samples: None))
 

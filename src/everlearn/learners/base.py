@@ -72,6 +72,7 @@ class Learner(ABC):
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[Literal["t", "tasks", "classes"]]] = frozenset()
+    tensors_alone: ClassVar[bool] = True  # whether `step` is, so that a CUDA graph can hold it
     horizon: ClassVar[Horizon] = Horizon()
     scenario: ClassVar[str | None] = None  # the order of the stream that it asks for, if it does
     Settings: ClassVar[type[Settings]] = Settings
@@ -96,7 +97,7 @@ class Learner(ABC):
         self.parameters: list[Tensor] = []
         self.batches = 0
         self.samples = 0
-        self._captured = Captured(self.learn) if self.device.type == "cuda" else None
+        self._captured = Captured(self.learn) if self.device.type == "cuda" and self.tensors_alone else None
 
     @classmethod
     def _settings(cls, given: dict[str, Any]) -> Any:
@@ -111,15 +112,9 @@ class Learner(ABC):
     def observe(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from one batch, the first time it is seen."""
         x, labels, new = self._accept(x, y)
-        if self.sample_shape is None:
-            self._begin(x)
-        if new:
-            for label in new:
-                self.labels.add(label)
-            self._open_classes(len(self.labels))
-        self._learn(x, labels, keep=True)
-        self.batches += 1
-        self.samples += len(x)
+        self._meet(x, new)
+        self._learn(x, self.prepare(labels))
+        self.count(len(x))
 
     def revisit(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from a batch again, where the horizon is wider than a batch. Nothing is stored or counted."""
@@ -128,7 +123,7 @@ class Learner(ABC):
             raise ValueError(
                 f"{type(self).__name__}.revisit got the label {new[0]!r}, which was never observed"
             )
-        self._learn(x, labels, keep=False)
+        self._learn(x, self.prepare(labels, keep=False))
 
     def end_horizon(self) -> None:
         """The horizon D_t is over."""
@@ -152,20 +147,40 @@ class Learner(ABC):
         check_samples(samples, where, self.sample_shape, self.sample_type)
         return samples
 
-    def _learn(self, x: Tensor, labels: list[Label], keep: bool) -> None:
-        slots = self.labels.slots(labels)
-        decided = [torch.tensor(slots), *self._plan(slots, keep)]
+    def welcome(self, x: Any, y: Any) -> None:
+        """Get ready for a batch with new labels without learning from it, after the same checks."""
+        x, _, new = self._accept(x, y)
+        self._meet(x, new)
+
+    def _meet(self, x: Tensor, new: list[Label]) -> None:
+        if self.sample_shape is None:
+            self._begin(x)
+        if new:
+            for label in new:
+                self.labels.add(label)
+            self._open_classes(len(self.labels))
+
+    def _learn(self, x: Tensor, decided: list[Tensor]) -> None:
         learn = self._captured or self.learn
         learn(x.to(self.device), *(part.to(self.device, non_blocking=True) for part in decided))
 
-    def _plan(self, slots: list[int], keep: bool) -> list[Tensor]:
-        """What the host decides about a batch: the replay of each iteration, and which rows keep the batch."""
+    def prepare(self, labels: list[Label], keep: bool = True) -> list[Tensor]:
+        """What the host decides about a batch: its slots, the replay of each iteration, the rows that keep it.
+
+        labels: all seen by now. The tensors lie on the host, and are the arguments of `learn` after x.
+        """
+        slots = np.array(self.labels.slots(labels))
         if self.memory is None:
-            return []
+            return [torch.from_numpy(slots)]
         draws = [self.memory.draw(len(slots)) for _ in range(self.settings.iterations)]
         rows, old_slots = (torch.stack(parts) for parts in zip(*draws, strict=True))
-        kept = [self.memory.admit(np.array(slots))] if keep else []
-        return [rows, old_slots, *kept]
+        kept = [self.memory.admit(slots)] if keep else []
+        return [torch.from_numpy(slots), rows, old_slots, *kept]
+
+    def count(self, samples: int) -> None:
+        """A batch of so many samples was observed."""
+        self.batches += 1
+        self.samples += samples
 
     def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
         """All that is done with one batch, in tensors alone: what a CUDA graph captures.
@@ -293,6 +308,8 @@ class Learner(ABC):
     def _use(self, network: nn.Module) -> None:
         """Train this network from now on."""
         self.network = network.train().to(self.device)
+        if any(isinstance(part, nn.Conv2d) for part in network.modules()):
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.parameters = [part for part in network.parameters() if part.requires_grad]
         self._replaced()
 

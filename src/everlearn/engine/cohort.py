@@ -1,0 +1,125 @@
+"""Several learners at once on one GPU: the batches of all are learnt as parallel branches of one CUDA graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from everlearn.capture import Captured
+from everlearn.engine.loop import Run, Stopwatch, one_thread
+from everlearn.engine.result import Result
+from everlearn.memory.labels import as_labels
+from everlearn.streams.base import Batch
+from everlearn.streams.horizon import Horizon
+
+__all__ = ["Cohort", "can_run_together"]
+
+Shapes = tuple[torch.Size, ...]
+
+
+def can_run_together(runs: Sequence[Run]) -> bool:
+    """Whether these runs are of equal shape, batch for batch, with nothing between a stream and its learner."""
+    return len({_shape(run) for run in runs}) == 1 and all(_is_plain(run) for run in runs)
+
+
+def _shape(run: Run) -> tuple[object, ...]:
+    learner, stream = run.learner, run.stream
+    sizes = tuple(len(stretch) for stretch in getattr(stream, "order", ()))
+    return (
+        type(learner),
+        learner.network_name,
+        learner.settings.iterations,
+        stream.name,
+        stream.batch_size,
+        sizes,
+    )
+
+
+def _is_plain(run: Run) -> bool:
+    on_gpu = run.learner.device.type == "cuda" and run.learner.tensors_alone
+    watched = run.evaluator.asynchronous or run.evaluator.prequential or run.detector is not None
+    hindered = run.clock is not None or run.novelty is not None or run.limit is not None
+    finite = run.stream.samples is not None
+    return on_gpu and finite and not watched and not hindered and run.horizon.horizon == Horizon()
+
+
+class Cohort:
+    """Runs of equal shape, in step with each other. The samples of all streams lie on the device from the start."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = list(runs)
+        self.learners = [run.learner for run in runs]
+        device = self.learners[0].device
+        self._samples = [torch.cat([batch.x for batch in run.stream]).to(device) for run in runs]
+        self._streams = [torch.cuda.Stream(device) for _ in runs]  # type: ignore[no-untyped-call]
+        self._watch = Stopwatch(device)
+        for run in self.runs:
+            run.watch = self._watch
+        self._start = 0
+        self._graphs: dict[Shapes, Captured] = {}
+
+    def finish(self) -> list[Result]:
+        """Go through the streams; the seconds of each result are those of all together."""
+        alone = [learner._captured for learner in self.learners]
+        for learner in self.learners:
+            learner._captured = self  # type: ignore[assignment]
+        try:
+            with one_thread(), self._watch:
+                for batches in zip(*(run.arrivals() for run in self.runs), strict=True):
+                    self._learn(batches)
+                for run in self.runs:
+                    run.end()
+        finally:
+            for learner, captured in zip(self.learners, alone, strict=True):
+                learner._captured = captured
+                learner._replaced()
+        return [run.result() for run in self.runs]
+
+    def forget(self) -> None:
+        """A learner has replaced tensors: every graph is void."""
+        self._graphs.clear()
+
+    def _learn(self, batches: tuple[Batch, ...]) -> None:
+        decided = []
+        for run, batch in zip(self.runs, batches, strict=True):
+            run.before(batch)
+            decided.append(self._decide(run, batch))
+        shapes = tuple(part.shape for part in decided[0])
+        packed = torch.stack([torch.cat([part.flatten() for part in parts]) for parts in decided])
+        if shapes not in self._graphs:
+            self._graphs[shapes] = Captured(lambda table: self._branches(table, shapes))
+        self._graphs[shapes](packed.to(self._watch.device, non_blocking=True))
+        size = len(batches[0].x)
+        self._start += size
+        for run, batch in zip(self.runs, batches, strict=True):
+            run.learner.count(size)
+            run.after(batch)
+
+    def _decide(self, run: Run, batch: Batch) -> list[Tensor]:
+        """What the host decides about a batch, and before it where in the samples of the stream it begins."""
+        labels = as_labels(batch.y)
+        new = run.learner.labels.new(labels)
+        if new or run.learner.sample_shape is None:
+            run.learner.welcome(batch.x, labels)
+        return [torch.tensor([self._start]), *run.learner.prepare(labels)]
+
+    def _branches(self, table: Tensor, shapes: Shapes) -> None:
+        """One batch of every learner, each on a stream of its own. Tensors alone."""
+        main = torch.cuda.current_stream()
+        begun = main.record_event()
+        ends = []
+        for learner, samples, stream, row in zip(
+            self.learners, self._samples, self._streams, table, strict=True
+        ):
+            with torch.cuda.stream(stream):
+                stream.wait_event(begun)
+                parts = row.split([math.prod(shape) for shape in shapes])
+                start, slots, *plan = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+                x = samples[start + torch.arange(len(slots), device=samples.device)]
+                learner.learn(x, slots, *plan)
+                ends.append(stream.record_event())
+        for end in ends:
+            main.wait_event(end)
