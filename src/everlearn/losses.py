@@ -11,15 +11,14 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from everlearn.arrays import Array, as_arrays, largest, product
 
 __all__ = ["Gradient", "ppp_gradient", "ppp_loss"]
 
 Gradient = Literal["released", "full", "detached"]
-Array = Any
-"""A torch tensor or a numpy array."""
 
 # A log-probability that is zero for every purpose, and finite: no NaN from inf − inf.
 NEVER = -1e4
@@ -110,17 +109,11 @@ def _computed(
     valid: Tensor | None,
     *options: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Loss and gradient: on a GPU by torch, on the host by numpy.
-
-    These are some 80 operations on a few hundred numbers each, and numpy's cost a third of torch's.
-    """
-    if features.is_cuda:
-        return _value_and_gradient(torch, features, slots, prototypes, seen, valid, *options)
-    f, y, p, s, v = (
-        None if part is None else part.detach().numpy() for part in (features, slots, prototypes, seen, valid)
-    )
-    loss, slope = _value_and_gradient(np, f, y, p, s, v, *options)
-    return torch.as_tensor(loss, dtype=features.dtype), torch.from_numpy(slope)
+    """Loss and gradient, as tensors."""
+    xp, arrays = as_arrays(features, slots, prototypes, seen, valid)
+    f, y, p, s, v = arrays
+    loss, slope = _value_and_gradient(xp, f, y, p, s, v, *options)
+    return torch.as_tensor(loss, dtype=features.dtype), torch.as_tensor(slope)
 
 
 def _value_and_gradient(
@@ -141,14 +134,14 @@ def _value_and_gradient(
     """
     batch = len(features)
     scaled = features / temperature
-    scores = _product(scaled, prototypes.T)  # f_j·p^k/τ  [batch, classes]
+    scores = product(scaled, prototypes.T)  # f_j·p^k/τ  [batch, classes]
     if seen is not None:
         scores = xp.where(seen, scores, NEVER)
     classes = xp.arange(scores.shape[1], device=scores.device)
     rest = _Rest(xp, scores, classes)
     R = rest.value[:, slots]  # R(f_j, y_i)  [batch, batch]
     Q = scores[:, slots]  # f_j·p^{y_i}/τ
-    S = _product(scaled, features.T)  # f_j·f_i/τ
+    S = product(scaled, features.T)  # f_j·f_i/τ
 
     samples = xp.arange(batch, device=scores.device)
     own = samples[:, None] == samples
@@ -179,8 +172,8 @@ def _value_and_gradient(
 
     # From samples back to classes: every sample of a class shares the class's prototype.
     owners = (slots[:, None] == classes) * xp.ones_like(scores)
-    by_scores = _product(by_prototype, owners) + rest.backward(_product(by_rest, owners))
-    slope = _product(by_scores, prototypes)
+    by_scores = product(by_prototype, owners) + rest.backward(product(by_rest, owners))
+    slope = product(by_scores, prototypes)
     if pseudo_prototypes:
         # f_j meets f_i as a constant and, where the gradient runs through pseudo-prototypes, f_i meets f_j.
         between = by_pull * ~own
@@ -189,7 +182,7 @@ def _value_and_gradient(
             meets = meets - by_push[1].T
         if gradient == "full":
             meets = meets + between.T
-        slope = slope + _product(meets, features)
+        slope = slope + product(meets, features)
     total = _total(xp, attractor, attractors, repellor, apart, pseudo_prototypes) if with_value else 0.0
     return -total / count, slope / (-temperature * count)
 
@@ -212,7 +205,7 @@ class _Rest:
     """
 
     def __init__(self, xp: Any, scores: Array, classes: Array) -> None:
-        peak = xp.amax(scores, axis=1, keepdims=True)
+        peak = largest(scores)
         self.strongest = classes == scores.argmax(axis=1, keepdims=True)
         without_strongest, self.others = _log_sum(xp, xp.where(self.strongest, NEVER, scores))
         self.weights = xp.exp(scores - peak)
@@ -230,14 +223,7 @@ class _Rest:
 
 def _log_sum(xp: Any, logs: Array) -> tuple[Array, Array]:
     """log Σ_k exp(logs[j, k]) in a column, and the share of each in the sum."""
-    peak = xp.amax(logs, axis=1, keepdims=True)
+    peak = largest(logs)
     shares = xp.exp(logs - peak)
     total = shares.sum(axis=1, keepdims=True)
     return xp.log(total) + peak, shares / total
-
-
-def _product(left: Array, right: Array) -> Array:
-    """A matrix product, by torch in any case: numpy's would start threads of its own."""
-    if isinstance(left, Tensor):
-        return left @ right
-    return (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 __all__ = ["Clock"]
 
 
@@ -22,25 +20,20 @@ class Clock:
     def __init__(self, cost: float | None = None, interval: float | None = None) -> None:
         if (cost is None) == (interval is None):
             raise ValueError("a clock has a cost per batch or an interval in seconds, one of the two")
-        if (cost if cost is not None else interval or 0) <= 0:
-            raise ValueError(f"a clock's cost or interval must be above 0, not {cost or interval}")
+        given = cost if cost is not None else interval
+        if given is None or not 0 < given < float("inf"):
+            raise ValueError(f"a clock's cost or interval must be a number above 0, not {given}")
         self.cost, self.interval = cost, interval
         self._late = 0.0
-        self._last = 0.0
 
-    def missed(self) -> int:
+    def missed(self, seconds: float = 0.0) -> int:
         """How many batches pass by while the learner is busy with the one it takes now.
 
-        With an interval, by what the last batch took: this one's time is known only when it is over.
+        seconds: what the learner has spent since it took the last one. A clock with an interval goes by that,
+        since this one's time is known only when it is over.
         """
-        spent = self.cost if self.cost is not None else self._last / (self.interval or 1)
+        spent = self.cost if self.cost is not None else seconds / (self.interval or 1)
         self._late = max(self._late + spent - 1, 0.0)  # who is early waits
         whole = int(self._late + 1e-9)
-        self._late -= whole
+        self._late = max(self._late - whole, 0.0)
         return whole
-
-    def __enter__(self) -> None:
-        self._since = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._last = time.perf_counter() - self._since

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from everlearn.capture import Captured
@@ -17,7 +19,7 @@ from everlearn.streams.horizon import Horizon
 
 __all__ = ["Cohort", "can_run_together"]
 
-Shapes = tuple[torch.Size, ...]
+Shapes = tuple[tuple[int, ...], ...]
 
 
 def can_run_together(runs: Sequence[Run]) -> bool:
@@ -53,7 +55,15 @@ class Cohort:
         self.runs = list(runs)
         self.learners = [run.learner for run in runs]
         device = self.learners[0].device
-        self._samples = [torch.cat([batch.x for batch in run.stream]).to(device) for run in runs]
+        self._batches = []
+        self._samples = []
+        for run in runs:
+            batches = list(run.stream)
+            self._samples.append(torch.cat([batch.x for batch in batches]).to(device))
+            # Of what lies on the device only the first is needed on the host, to size the learner by it.
+            self._batches.append(
+                [batch._replace(x=batches[0].x[: len(batch.x)], y=as_labels(batch.y)) for batch in batches]
+            )
         self._streams = [torch.cuda.Stream(device) for _ in runs]  # type: ignore[no-untyped-call]
         self._watch = Stopwatch(device)
         for run in self.runs:
@@ -68,7 +78,7 @@ class Cohort:
             learner._captured = self  # type: ignore[assignment]
         try:
             with one_thread(), self._watch:
-                for batches in zip(*(run.arrivals() for run in self.runs), strict=True):
+                for batches in zip(*self._batches, strict=True):
                     self._learn(batches)
                 for run in self.runs:
                     run.end()
@@ -88,23 +98,22 @@ class Cohort:
             run.before(batch)
             decided.append(self._decide(run, batch))
         shapes = tuple(part.shape for part in decided[0])
-        packed = torch.stack([torch.cat([part.flatten() for part in parts]) for parts in decided])
+        packed = torch.from_numpy(np.array([np.concatenate(parts, axis=None) for parts in decided]))
         if shapes not in self._graphs:
             self._graphs[shapes] = Captured(lambda table: self._branches(table, shapes))
         self._graphs[shapes](packed.to(self._watch.device, non_blocking=True))
         size = len(batches[0].x)
         self._start += size
         for run, batch in zip(self.runs, batches, strict=True):
+            run.arrived += size
             run.learner.count(size)
             run.after(batch)
 
-    def _decide(self, run: Run, batch: Batch) -> list[Tensor]:
+    def _decide(self, run: Run, batch: Batch) -> list[NDArray[np.int64]]:
         """What the host decides about a batch, and before it where in the samples of the stream it begins."""
-        labels = as_labels(batch.y)
-        new = run.learner.labels.new(labels)
-        if new or run.learner.sample_shape is None:
-            run.learner.welcome(batch.x, labels)
-        return [torch.tensor([self._start]), *run.learner.prepare(labels)]
+        if run.learner.labels.new(batch.y):
+            run.learner.welcome(batch.x, batch.y)
+        return [np.array([self._start]), *run.learner.prepare(batch.y)]
 
     def _branches(self, table: Tensor, shapes: Shapes) -> None:
         """One batch of every learner, each on a stream of its own. Tensors alone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -46,13 +46,13 @@ class HorizonMemory:
             return self.samples >= (window or 0)
         return extent == "batch" or (extent == "task" and transition)
 
-    def close(self, learner: Learner, progress: Callable[[int], None]) -> None:
-        """Pass over the horizon again as often as it says, then end it."""
+    def close(self, learner: Learner, progress: Callable[[int], None]) -> bool:
+        """Pass over the horizon again as often as it says, then end it. Whether that may have changed the learner."""
         if not self.samples:
-            return
+            return False
+        x = torch.cat(self._x) if self._keeps else torch.empty(0)
         for _ in range(self.horizon.epochs - 1):
-            x = torch.cat(self._x)
-            for part in torch.split(torch.randperm(len(x), generator=self._generator), self._batch):
+            for part in self._parts(by_task="t" in learner.needs):
                 places = part.tolist()
                 tasks = {self._t[place] for place in places}
                 learner.revisit(
@@ -61,3 +61,15 @@ class HorizonMemory:
                 progress(len(part))
         learner.end_horizon()
         self._forget()
+        return self._keeps or type(learner).end_horizon is not Learner.end_horizon
+
+    def _parts(self, by_task: bool) -> Sequence[torch.Tensor]:
+        """The places of the samples in a new order, in batches; `by_task`: no batch is of two tasks."""
+        order = torch.randperm(len(self._y), generator=self._generator)
+        if not by_task or len(set(self._t)) == 1:
+            return order.split(self._batch)
+        tasks: dict[Any, list[int]] = {}
+        for place in order.tolist():
+            tasks.setdefault(self._t[place], []).append(place)
+        parts = [part for places in tasks.values() for part in torch.tensor(places).split(self._batch)]
+        return [parts[i] for i in torch.randperm(len(parts), generator=self._generator)]

@@ -109,6 +109,7 @@ class Run:
         self.arrived = self.missed = 0
         self.task: int | None = None
         self.met: set[int] = set()
+        self._concepts = len(self.stream.tests)
         self.watch = Stopwatch(learner.device)
         self._prototypes: dict[Label, torch.Tensor] = {}
         self._looked = -1
@@ -220,7 +221,8 @@ class Run:
     def after(self, batch: Batch, worker: EvaluationWorker | None = None) -> None:
         """What follows when a batch was learnt."""
         x, y, t = batch
-        self.met.update(self.stream.current(self.arrived))
+        if len(self.met) < self._concepts:
+            self.met.update(self.stream.current(self.arrived))
         self.horizon.add(x, y, t)
         if self.horizon.over():
             self.horizon.close(self.learner, self.progress)

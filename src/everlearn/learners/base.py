@@ -160,22 +160,21 @@ class Learner(ABC):
                 self.labels.add(label)
             self._open_classes(len(self.labels))
 
-    def _learn(self, x: Tensor, decided: list[Tensor]) -> None:
-        learn = self._captured or self.learn
-        learn(x.to(self.device), *(part.to(self.device, non_blocking=True) for part in decided))
+    def _learn(self, x: Tensor, decided: list[NDArray[np.int64]]) -> None:
+        on_device = [torch.from_numpy(part).to(self.device, non_blocking=True) for part in decided]
+        (self._captured or self.learn)(x.to(self.device), *on_device)
 
-    def prepare(self, labels: list[Label], keep: bool = True) -> list[Tensor]:
+    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
         """What the host decides about a batch: its slots, the replay of each iteration, the rows that keep it.
 
-        labels: all seen by now. The tensors lie on the host, and are the arguments of `learn` after x.
+        labels: all seen by now. On the device these are the arguments of `learn` after x.
         """
         slots = np.array(self.labels.slots(labels))
         if self.memory is None:
-            return [torch.from_numpy(slots)]
+            return [slots]
         draws = [self.memory.draw(len(slots)) for _ in range(self.settings.iterations)]
-        rows, old_slots = (torch.stack(parts) for parts in zip(*draws, strict=True))
-        kept = [self.memory.admit(slots)] if keep else []
-        return [torch.from_numpy(slots), rows, old_slots, *kept]
+        rows, old_slots = (np.array(parts) for parts in zip(*draws, strict=True))
+        return [slots, rows, old_slots, *([self.memory.admit(slots)] if keep else [])]
 
     def count(self, samples: int) -> None:
         """A batch of so many samples was observed."""

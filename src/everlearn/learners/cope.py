@@ -88,12 +88,13 @@ class CoPE(Learner):
         assert self.network is not None
         embedded = self.network(as_input(torch.cat([x, old])))
         features, lengths = to_unit_length(embedded.detach())
+        prototypes, seen = self._evolving.in_use()
         slope = ppp_gradient(
             features,
             torch.cat([slots, old_slots]),
-            self._evolving.vectors,
+            prototypes,
             self.settings.temperature,
-            seen=self._evolving.seen,
+            seen=seen,
             pseudo_prototypes=self.settings.pseudo_prototypes,
             gradient=self.settings.gradient,
         )

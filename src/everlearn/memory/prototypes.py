@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from everlearn.arrays import as_arrays, product
+
 __all__ = ["Prototypes"]
 
 
@@ -38,18 +40,24 @@ class Prototypes:
         self.count = classes
         return grown
 
+    def in_use(self) -> tuple[Tensor, Tensor | None]:
+        """The prototypes and which of them stand for a class: on a GPU in the fixed shape that a graph needs."""
+        return (self.vectors, self.seen) if self.vectors.is_cuda else (self.vectors[: self.count], None)
+
     def move(self, features: Tensor, slots: Tensor, momentum: float, renormalise: bool) -> None:
         """Equation 1: p^c ← α p^c + (1 − α) p̄^c for every class c among the slots, in place. Tensors alone.
 
         features: unit-length embeddings, `[samples, d]`. slots: the class of each.
         """
-        owners = (torch.arange(len(self.vectors), device=slots.device)[:, None] == slots).to(features.dtype)
-        counts = owners.sum(1, keepdim=True)  # [capacity, 1]
-        means = (owners @ features).div_(counts.clamp(min=1))
-        moved = means.mul_(1 - momentum).add_(self.vectors, alpha=momentum)
+        xp, (vectors, features, slots) = as_arrays(self.vectors, features, slots)
+        owners = (xp.arange(len(vectors), device=vectors.device)[:, None] == slots) * xp.ones_like(
+            features[:, 0]
+        )
+        counts = owners.sum(axis=1, keepdims=True)  # [capacity, 1]
+        moved = momentum * vectors + (1 - momentum) * product(owners, features) / counts.clip(min=1)
         if renormalise:
-            moved = normalize(moved, dim=1)
-        self.vectors.copy_(torch.where(counts > 0, moved, self.vectors))
+            moved = moved / xp.sqrt((moved * moved).sum(axis=1, keepdims=True)).clip(min=1e-12)
+        vectors[:] = xp.where(counts > 0, moved, vectors)
 
     def nbytes(self) -> int:
         """Bytes held."""

@@ -47,7 +47,6 @@ class BalancedMemory:
         self._counts: Integers = np.zeros(0, np.int64)
         self._dropped: Integers = np.zeros(0, np.int64)  # the largest key that a class ever dropped
         self._floor: Integers = np.zeros(0, np.int64)  # only larger keys enter
-        self.arrivals: Integers = np.zeros(0, np.int64)  # how many samples a class ever sent
 
     # What a user asks.
 
@@ -70,7 +69,7 @@ class BalancedMemory:
 
     def nbytes(self) -> int:
         """Bytes held: the samples, their keys and places, and the counters of each class."""
-        book = (self._keys, self._places, self._counts, self._dropped, self._floor, self.arrivals)
+        book = (self._keys, self._places, self._counts, self._dropped, self._floor)
         samples = 0 if self.rows is None else self.rows.nbytes
         return samples + sum(part.nbytes for part in book)
 
@@ -87,9 +86,8 @@ class BalancedMemory:
         self._counts = np.append(self._counts, np.zeros(new, np.int64))
         self._dropped = np.append(self._dropped, np.full(new, NO_KEY))
         self._floor = np.append(self._floor, np.full(new, NO_KEY))
-        self.arrivals = np.append(self.arrivals, np.zeros(new, np.int64))
 
-    def draw(self, count: int) -> tuple[Tensor, Tensor]:
+    def draw(self, count: int) -> tuple[Integers, Integers]:
         """Rows and slots of `count` exemplars, class-uniform, without replacement (fewer if fewer are kept).
 
         Each in turn comes from a class drawn uniformly among those that have unused exemplars left.
@@ -98,7 +96,7 @@ class BalancedMemory:
         """
         count = min(count, len(self))
         if count == 0:
-            return self._drawn(np.zeros(0, np.int64), np.zeros(0, np.int64))
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         if self._counts.min() >= count * count:
             return self._draw_from_plenty(count)
         laps = torch.empty(len(self._counts), count).exponential_(generator=self._generator).numpy()
@@ -106,33 +104,29 @@ class BalancedMemory:
         times[np.arange(count) >= self._counts[:, None]] = np.inf
         first = np.argsort(times, axis=None)[:count]
         slots, turns = np.divmod(first, count)  # the turns of a class are 0 … its share − 1
-        return self._drawn(slots, self._distinct(slots, turns))
+        return self._places[slots * self._quota + self._distinct(slots, turns)], slots
 
-    def _draw_from_plenty(self, count: int) -> tuple[Tensor, Tensor]:
+    def _draw_from_plenty(self, count: int) -> tuple[Integers, Integers]:
         """The same where no class can run out, and a draw of the same exemplar twice is rare: draw again then."""
         numbers = self._random_integers(2 * count)
         slots = numbers[:count] % len(self._counts)
-        sizes = self._counts[slots]
-        picks = numbers[count:] % sizes
-        while len(set(zip(slots.tolist(), picks.tolist(), strict=True))) < count:
-            picks = self._random_integers(count) % sizes
-        return self._drawn(slots, picks)
+        starts, sizes = slots * self._quota, self._counts[slots]
+        entries = starts + numbers[count:] % sizes
+        while len(set(entries.tolist())) < count:
+            entries = starts + self._random_integers(count) % sizes
+        return self._places[entries], slots
 
-    def _drawn(self, slots: Integers, picks: Integers) -> tuple[Tensor, Tensor]:
-        return torch.from_numpy(self._places[slots * self._quota + picks]), torch.from_numpy(slots)
-
-    def admit(self, slots: Integers) -> Tensor:
+    def admit(self, slots: Integers) -> Integers:
         """Give each new sample a key and decide where it is kept: its row, the last row for nowhere."""
         keys = self._random_integers(len(slots))
         rows = np.full(len(slots), self.size)
-        self.arrivals += np.bincount(slots, minlength=len(self.arrivals))
-        low = keys <= self._floor[slots]
-        np.maximum.at(self._dropped, slots[low], keys[low])
-        for i in np.flatnonzero(~low).tolist():
+        enters = keys > self._floor[slots]
+        np.maximum.at(self._dropped, slots, np.where(enters, NO_KEY, keys))
+        for i in enters.nonzero()[0].tolist():  # few: the longer a class is known, the fewer
             row = self._enter(int(slots[i]), int(keys[i]))
             rows[rows == row] = self.size  # an earlier sample of this batch made way for this one
             rows[i] = row
-        return torch.from_numpy(rows)
+        return rows
 
     def recall(self, rows: Tensor) -> Tensor:
         """The samples in these rows. Tensors alone."""
@@ -224,7 +218,6 @@ class BalancedMemory:
             "counts": self._counts,
             "dropped": self._dropped,
             "floor": self._floor,
-            "arrivals": self.arrivals,
         }
         state = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in book.items()}
         if self.rows is not None:
@@ -233,9 +226,9 @@ class BalancedMemory:
 
     def restore(self, state: dict[str, Tensor], device: torch.device) -> None:
         """Take up a state that `state` gave."""
-        names = ("keys", "counts", "dropped", "floor", "arrivals")
-        keys, counts, dropped, floor, arrivals = (state[name].cpu().numpy().copy() for name in names)
-        self._counts, self._dropped, self._floor, self.arrivals = counts, dropped, floor, arrivals
+        names = ("keys", "counts", "dropped", "floor")
+        keys, counts, dropped, floor = (state[name].cpu().numpy().copy() for name in names)
+        self._counts, self._dropped, self._floor = counts, dropped, floor
         if not len(counts) or len(keys) > self.size:
             raise ValueError(
                 f"a memory of {self.size} can't take {len(keys)} exemplars of {len(counts)} classes"
