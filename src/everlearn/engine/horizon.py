@@ -67,9 +67,9 @@ class HorizonMemory:
         """The places of the samples in a new order, in batches; `by_task`: no batch is of two tasks."""
         order = torch.randperm(len(self._y), generator=self._generator)
         if not by_task or len(set(self._t)) == 1:
-            return order.split(self._batch)
+            return torch.split(order, self._batch)
         tasks: dict[Any, list[int]] = {}
         for place in order.tolist():
             tasks.setdefault(self._t[place], []).append(place)
-        parts = [part for places in tasks.values() for part in torch.tensor(places).split(self._batch)]
+        parts = [part for places in tasks.values() for part in torch.split(torch.tensor(places), self._batch)]
         return [parts[i] for i in torch.randperm(len(parts), generator=self._generator)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -35,6 +35,15 @@ IN_A_PICTURE = 1000
 
 class StreamError(RuntimeError):
     """The stream itself failed; the learner keeps all that came before."""
+
+
+class Arrival(NamedTuple):
+    """A batch as it came: its number, how many samples had come with it, and the t that the learner is told."""
+
+    number: int
+    until: int
+    batch: Batch
+    told: Any
 
 
 def run(
@@ -94,8 +103,10 @@ class Run:
             horizon = self.paradigm.horizon
         self.horizon = HorizonMemory(horizon or learner.horizon, learner.seed)
         self.novelty = Novelty() if infer == "novelty" else None
-        _check_told(learner, self.stream, self.paradigm, infer)
+        _check_told(learner, self.stream, self.paradigm, self.horizon.horizon, infer)
         self.clock = clock
+        if samples is not None and samples < 1:
+            raise ValueError(f"samples must be at least 1, or None for the whole stream, not {samples}")
         self.limit = samples
         self.progress = progress or (lambda samples: None)
         self.evaluator = evaluator or Evaluator()
@@ -107,10 +118,14 @@ class Run:
         self.sizes: list[int] = []
         self.changes: list[int] = []
         self.arrived = self.missed = 0
-        self.task: int | None = None
+        self.moment = 0  # how many samples had arrived when the last batch was learnt
+        self.task: int | None = None  # what the stream says, for the evaluator
+        self.told: Any = None  # what the learner was told last
         self.met: set[int] = set()
         self._concepts = len(self.stream.tests)
         self.watch = Stopwatch(learner.device)
+        self.work = Stopwatch(learner.device)
+        self.failure: StreamError | None = None
         self._prototypes: dict[Label, torch.Tensor] = {}
         self._looked = -1
 
@@ -130,7 +145,7 @@ class Run:
 
     def end(self, worker: EvaluationWorker | None = None) -> None:
         """What follows when the stream has ended."""
-        self.horizon.close(self.learner, self.progress)
+        self._end_horizon()
         self._look(worker)
 
     def result(self) -> Result:
@@ -157,80 +172,97 @@ class Run:
         A batch that is being learnt is learnt when its time is over, so that until then predictions come from
         the last finished model.
         """
-        in_work: Batch | None = None
+        in_work: Arrival | None = None
         busy = 0
-        for batch in self.arrivals():
+        for arrival in self.arrivals():
             if in_work is not None and busy == 0:
                 self._learn(in_work, worker)
                 in_work = None
-            right = self._predicted(batch)
+            self.arrived = arrival.until
+            size = len(arrival.batch.x)
+            with self._named(arrival.number):
+                right = self._predicted(arrival.batch)
             if in_work is not None:
                 busy -= 1
-                self.missed += len(batch.x)
-                self.progress(len(batch.x))
+                self.missed += size
+                self.progress(size)
                 continue
             if self.novelty is not None:
-                batch = batch._replace(t=self.novelty.identify(as_labels(batch.y), right))
-            in_work, busy = batch, 0 if self.clock is None else self.clock.missed()
+                arrival = arrival._replace(told=self.novelty.identify(as_labels(arrival.batch.y), right))
+            in_work, busy = arrival, 0 if self.clock is None else self.clock.missed(self.work.lap())
             if busy == 0:
                 self._learn(in_work, worker)
                 in_work = None
         if in_work is not None:
             self._learn(in_work, worker)
+        if self.failure is not None:
+            raise self.failure
 
-    def arrivals(self) -> Iterator[Batch]:
-        """The batches of the stream as they come, up to the limit; an error names the batch."""
-        number = 0
+    def arrivals(self) -> Iterator[Arrival]:
+        """The batches of the stream as they come, up to the limit; what goes wrong names the batch."""
+        number = until = 0
+        tells = self.paradigm is None or self.paradigm.learner_told_t
         batches = iter(self.stream)
-        while self.limit is None or self.arrived < self.limit:
+        while self.limit is None or until < self.limit:
             try:
                 batch = next(batches)
+                until += len(batch.x)
             except StopIteration:
                 break
             except Exception as error:
-                raise StreamError(
-                    f"the stream {self.stream.name!r} failed at batch {number + 1}: {error}"
-                ) from error
+                self.failure = _failed(self.stream, number + 1, error)
+                return
             number += 1
-            self.arrived += len(batch.x)
-            yield batch
+            yield Arrival(number, until, batch, batch.t if tells else None)
         if number == 0:
             raise StreamError(f"the stream {self.stream.name!r} ended before its first batch")
 
-    def _learn(self, batch: Batch, worker: EvaluationWorker | None) -> None:
-        self.before(batch, worker)
-        told = self.paradigm is None or self.paradigm.learner_told_t or self.novelty is not None
-        try:
-            with self.clock or nullcontext():
-                self.learner.observe(batch.x, batch.y, batch.t if told else None)
-        except ValueError as error:
-            number = self.learner.batches + 1
-            raise ValueError(f"batch {number} of the stream {self.stream.name!r}: {error}") from error
-        self.after(batch, worker)
+    def _learn(self, arrival: Arrival, worker: EvaluationWorker | None) -> None:
+        x, y, _ = arrival.batch
+        if _changes(self.told, arrival.told) and self.horizon.over(transition=True):
+            self._end_horizon()
+        self.told = arrival.told
+        self.before(arrival.batch, worker)
+        with self._named(arrival.number), self._working():
+            self.learner.observe(x, y, arrival.told)
+        self.after(arrival.batch, worker, arrival.until)
 
     def before(self, batch: Batch, worker: EvaluationWorker | None = None) -> None:
         """What comes before a batch is learnt: if it is of another task, the last one has ended."""
-        t = batch.t
-        if self.task is not None and t is not None and t != self.task:
-            if self.horizon.over(transition=True):
-                self.horizon.close(self.learner, self.progress)
-            if self.evaluator.due(self.learner.batches, transition=True):
-                self._look(worker)
-        self.task = t if t is not None else self.task
+        if _changes(self.task, batch.t) and self.evaluator.due(self.learner.batches, transition=True):
+            self._look(worker)
+        self.task = batch.t if batch.t is not None else self.task
 
-    def after(self, batch: Batch, worker: EvaluationWorker | None = None) -> None:
-        """What follows when a batch was learnt."""
-        x, y, t = batch
+    def after(self, batch: Batch, worker: EvaluationWorker | None = None, until: int | None = None) -> None:
+        """What follows when a batch was learnt; `until`: how many samples had come with it, by default all."""
         if len(self.met) < self._concepts:
-            self.met.update(self.stream.current(self.arrived))
-        self.horizon.add(x, y, t)
+            self.met.update(self.stream.current(until or self.arrived))
+        self.moment = self.arrived
+        self.horizon.add(batch.x, batch.y, self.told)
         if self.horizon.over():
-            self.horizon.close(self.learner, self.progress)
-        self.progress(len(x))
+            self._end_horizon()
+        self.progress(len(batch.x))
         if self.evaluator.due(self.learner.batches, transition=False):
             self._look(worker)
         if worker is not None:
             self.history += worker.collect()
+
+    def _end_horizon(self) -> None:
+        with self._working():
+            if self.horizon.close(self.learner, self.progress):
+                self._looked = -1  # what the evaluator saw last is no longer so
+
+    def _working(self) -> AbstractContextManager[object]:
+        """What the learner does in here takes its time, if a clock measures that."""
+        return nullcontext() if self.clock is None or self.clock.interval is None else self.work
+
+    @contextmanager
+    def _named(self, number: int) -> Iterator[None]:
+        """Let a sentence about a bad batch say which one it is."""
+        try:
+            yield
+        except ValueError as error:
+            raise ValueError(f"batch {number} of the stream {self.stream.name!r}: {error}") from error
 
     def _predicted(self, batch: Batch) -> list[bool] | None:
         """Test, then train: which samples of a batch are predicted rightly before it is learnt."""
@@ -241,8 +273,10 @@ class Run:
             return None
         with self.watch.stopped():
             truth = as_labels(batch.y)
-            predicted = self.learner.predict(batch.x) if self.learner.classes else [None] * len(truth)
-            right = [guess == label for guess, label in zip(predicted, truth, strict=False)]
+            right = [False] * len(truth)
+            if self.learner.classes:
+                predicted = self.learner.predict(batch.x)
+                right = [guess == label for guess, label in zip(predicted, truth, strict=False)]
             self.correct.append(sum(right))
             self.sizes.append(len(truth))
             if self.detector is not None:
@@ -252,30 +286,42 @@ class Run:
                         self.changes.append(self.arrived - len(right) + place + 1)
         return right
 
+    def _asked(self) -> tuple[Sequence[tuple[Any, Any]], tuple[int, ...] | None, frozenset[int] | None]:
+        """Held-out samples of each concept, as the evaluator wants them; which are in force, and which ever were.
+
+        None for these two where the samples aren't of the stream's concepts one by one.
+        """
+        static = self.evaluator.concepts == "static"
+        tests = self.evaluator.tests
+        if tests is None:
+            tests = self.stream.tests if static else self.stream.tests_at(self.moment)
+        if len(tests) != self._concepts:
+            return tests, None, None
+        return tests, self.stream.current(self.moment), frozenset(self.met)
+
     def _embedding(self) -> Embedding | None:
         """Some held-out samples and the prototypes as the learner places them at the end, for a picture."""
-        tests = [test for i, test in enumerate(self.evaluator.tests or self.stream.tests) if i in self.met]
+        concepts, _, met = self._asked()
+        tests = [test for i, test in enumerate(concepts) if met is None or i in met]
         if not self.evaluator.representation or not tests:
             return None
-        share = max(IN_A_PICTURE // len(tests), 1)
-        features = torch.cat([self.learner.embed(x[:share]) for x, _ in tests]).cpu()
-        labels = [label for _, y in tests for label in as_labels(y[:share])]
+        # From all over each concept, since held-out samples often lie class by class.
+        steps = [-(-len(y) * len(tests) // IN_A_PICTURE) for _, y in tests]
+        pairs = list(zip(tests, steps, strict=True))
+        features = torch.cat([self.learner.embed(x[::step]) for (x, _), step in pairs]).cpu()
+        labels = [label for (_, y), step in pairs for label in as_labels(y[::step])]
         return Embedding(features, labels, getattr(self.learner, "prototypes", {}))
 
     def _look(self, worker: EvaluationWorker | None) -> None:
         """Let the evaluator look, unless it has just looked or there is nothing to look at."""
-        arrived = self.arrived
-        tests = self.evaluator.tests
-        if tests is None:
-            tests = (
-                self.stream.tests_at(arrived) if self.evaluator.concepts == "evolving" else self.stream.tests
-            )
-        if not tests or self._looked == self.learner.batches:
+        if self._looked == self.learner.batches:
+            return
+        tests, current, met = self._asked()
+        if not tests:
             return
         self._looked = self.learner.batches
-        current = self.stream.current(arrived)
         before, self._prototypes = self._prototypes, getattr(self.learner, "prototypes", {})
-        asked = (tests, self.task or 0, current, frozenset(self.met), before)
+        asked = (tests, self.task or 0, current, met, before)
         if worker is not None:
             worker.submit(self.learner, *asked)
         else:
@@ -288,26 +334,56 @@ def _in_order(stream: Stream, learner: Learner) -> Stream:
     return stream if learner.scenario is None else rearranged(stream, learner.scenario)
 
 
-def _check_told(learner: Learner, stream: Stream, told: Paradigm | None, infer: str | None) -> None:
-    """Refuse a learner that needs what nobody tells it, before anything runs."""
+def _check_told(
+    learner: Learner, stream: Stream, told: Paradigm | None, horizon: Horizon, infer: str | None
+) -> None:
+    """Refuse what needs to be told more than it is, before anything runs."""
     if infer not in (None, "novelty"):
         raise ValueError(f'infer is "novelty" or None, not {infer!r}')
     if told is not None and told.iid and getattr(stream, "scenario", "iid") != "iid":
         raise ValueError(
             f'{told.name} learning is from an iid stream, but {stream.name!r} is not: scenario="iid"'
         )
-    known = stream.tells if told is None or told.learner_told_t else stream.tells - {"t", "tasks"}
-    missing = learner.needs - known - ({"t"} if infer else set())
-    if missing:
-        who = stream.name if told is None or told.learner_told_t else f"{told.name} learning"
-        remedy = '; infer="novelty" lets it infer t from the stream' if missing == {"t"} else ""
-        raise ValueError(
-            f"{learner.name} must be told {' and '.join(sorted(missing))}, which {who!r} hides{remedy}"
-        )
+    hides = told is not None and not told.learner_told_t
+    known = _tells(stream) - ({"t", "tasks"} if hides else set()) | ({"t"} if infer else set())
+    wanted: dict[str, frozenset[str]] = {learner.name: frozenset(learner.needs)}
+    if horizon.extent == "task":
+        wanted["a horizon of one task"] = frozenset({"t"})
+    if told is not None and told.learner_told_t:
+        wanted[f"{told.name} learning"] = frozenset({"t"})
+    for who, needs in wanted.items():
+        missing = needs - known
+        if missing:
+            where = f"{told.name} learning" if told is not None and hides else repr(stream.name)
+            remedy = '; infer="novelty" infers t from the stream' if "t" in missing else ""
+            raise ValueError(
+                f"{who} must be told {' and '.join(sorted(missing))}, which {where} hides{remedy}"
+            )
+
+
+def _tells(stream: Stream) -> frozenset[str]:
+    """What a stream tells; a user's own says so with its first batch, which may fail."""
+    try:
+        return stream.tells
+    except Exception as error:
+        raise _failed(stream, 1, error) from error
+
+
+def _failed(stream: Stream, number: int, error: Exception) -> StreamError:
+    failure = StreamError(f"the stream {stream.name!r} failed at batch {number}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def _changes(before: Any, now: Any) -> bool:
+    """Whether a task has ended: there was one, and this is another."""
+    return before is not None and now is not None and now != before
 
 
 def _detector(detector: Any) -> Any:
     if detector != "adwin":
+        if detector is not None and not hasattr(detector, "update"):
+            raise ValueError(f'detector is "adwin" or one of River\'s drift detectors, not {detector!r}')
         return detector
     try:
         from river import drift
@@ -334,6 +410,11 @@ class Stopwatch:
 
     def __exit__(self, *_: object) -> None:
         self.seconds += self._now() - self._since
+
+    def lap(self) -> float:
+        """The seconds counted since the last lap."""
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
 
     @contextmanager
     def stopped(self) -> Iterator[None]:

@@ -78,7 +78,7 @@ class Result:
     @property
     def confusion(self) -> NDArray[np.int64]:
         """Rows: true labels; columns: predictions; at the end, in the natural order of the labels."""
-        return metrics.confusion(self.history)
+        return metrics.confusion(self.history) if self.history else np.zeros((0, 0), np.int64)
 
     @property
     def samples_per_second(self) -> float:

@@ -12,9 +12,10 @@ import torch
 from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.representation import prototype_shift, prototype_truth, variance
 from everlearn.learners.base import Learner, Snapshot
-from everlearn.memory.labels import Label
+from everlearn.memory.labels import Label, as_labels
+from everlearn.streams.own import as_tests
 
-__all__ = ["Evaluator"]
+__all__ = ["Evaluator", "Tests"]
 
 Tests = Sequence[tuple[Any, Any]]
 
@@ -29,7 +30,7 @@ class Evaluator:
         `current`: the concepts in force at the moment.
     concepts: `static`, held-out samples as the stream's tests have them; `evolving`, as the stream is
         distributed at the moment.
-    tests: held-out samples and labels of each concept; by default the stream's own.
+    tests: held-out samples and labels, `(x, y)`, or a pair for each concept; by default the stream's own.
     confined: whether predictions are confined to the classes of each task (task-incremental).
     prequential: whether every batch is also predicted before it is learnt (test, then train).
     representation: whether to measure how true prototypes are, and the variance of the embedding.
@@ -61,6 +62,8 @@ class Evaluator:
         for name, known in (("horizon", ("seen", "all", "current")), ("concepts", ("static", "evolving"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {getattr(self, name)!r}")
+        if self.tests is not None:
+            object.__setattr__(self, "tests", as_tests(self.tests))
 
     def due(self, batches: int, transition: bool) -> bool:
         """Whether to look now, after so many batches; `transition` says that a task has just ended."""
@@ -69,7 +72,7 @@ class Evaluator:
     def evaluate(
         self,
         learner: Learner | Snapshot,
-        tests: Tests,
+        tests: Tests | None = None,
         task: int = 0,
         current: Collection[int] | None = None,
         met: Collection[int] | None = None,
@@ -77,19 +80,23 @@ class Evaluator:
     ) -> Evaluation:
         """Look at the learner now.
 
-        tests: held-out samples and labels of each concept. task: the one being learnt.
+        tests: held-out samples and labels of each concept; by default the evaluator's. task: the one being learnt.
         current, met: the concepts in force, and all that ever were; by default every one of which a class was seen.
         before: the prototypes at the last look, to tell how far they have moved.
         """
+        tests = as_tests(tests) if tests is not None else self.tests
+        if tests is None:
+            raise ValueError("there is nothing to evaluate on: give tests here or to the Evaluator")
         seen = set(learner.classes)
-        truths = [_as_list(y) for _, y in tests]
+        truths = [as_labels(y) for _, y in tests]
         labels = sorted({label for truth in truths for label in truth} | seen, key=_natural)
         places = {label: place for place, label in enumerate(labels)}
         confusion = np.zeros((len(labels), len(labels)), np.int64)
         accuracies: dict[int, float] = {}
         looked_at: list[tuple[Any, list[Label]]] = []
-        met = range(len(truths)) if met is None or self.concepts == "evolving" else met
-        wanted = {"seen": met, "all": range(len(truths)), "current": current or met}[self.horizon]
+        met = range(len(truths)) if met is None else met
+        current = met if current is None else current
+        wanted = {"seen": met, "all": range(len(truths)), "current": current}[self.horizon]
         for concept, ((x, _), truth) in enumerate(zip(tests, truths, strict=True)):
             if concept not in wanted:
                 continue
@@ -97,7 +104,7 @@ class Evaluator:
             if not asked:
                 continue
             if len(asked) < len(truth):
-                x, truth = x[torch.tensor(asked)], [truth[i] for i in asked]
+                x, truth = torch.as_tensor(x)[asked], [truth[i] for i in asked]
             rows = np.array([places[label] for label in truth])
             columns = np.array([places[label] for label in self._predict(learner, x, set(truth))])
             np.add.at(confusion, (rows, columns), 1)
@@ -139,10 +146,6 @@ class Evaluator:
             found["prototype_truth"] = prototype_truth(features, labels, prototypes)
             found["variance"] = variance(features, labels)
         return found
-
-
-def _as_list(y: Any) -> list[Any]:
-    return y.tolist() if hasattr(y, "tolist") else list(y)
 
 
 def _natural(label: Any) -> tuple[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import signal
 import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,17 +12,21 @@ from typing import Any
 
 import torch
 
-from everlearn.evaluation.evaluator import Evaluator
+from everlearn.evaluation.evaluator import Evaluator, Tests
 from everlearn.evaluation.history import Evaluation
 from everlearn.learners.base import Learner
 
 __all__ = ["EvaluationWorker"]
 
+# So many snapshots may wait on disk; then the learner waits too, or a slow evaluator would fill the disk.
+WAITING = 100
+
 
 class EvaluationWorker:
     """A process, started on its own and not forked, that evaluates snapshots in the order they come.
 
-    A snapshot passes through a file, so that handing it over never waits for the worker.
+    A snapshot passes through a file, so that handing it over does not wait for the worker; held-out samples
+    pass only once, for as long as they are the same.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
@@ -31,28 +36,40 @@ class EvaluationWorker:
         self._process = context.Process(target=_serve, args=(theirs, evaluator), daemon=True)
         self._process.start()
         theirs.close()
+        self._tests: Tests | None = None
+        self._ready: list[Evaluation] = []
         self._handed_over = self._received = 0
 
-    def submit(self, learner: Learner, *arguments: Any) -> None:
+    def submit(self, learner: Learner, tests: Tests, *arguments: Any) -> None:
         """Hand over the learner as it is now; the arguments are those of `Evaluator.evaluate` after it."""
+        while self._handed_over - self._received >= WAITING:
+            self._receive()
         path = Path(self._folder.name) / str(self._handed_over)
-        path.write_bytes(pickle.dumps((learner.snapshot(), arguments)))
-        self._pipe.send(str(path))
+        known = tests is self._tests
+        path.write_bytes(pickle.dumps((learner.snapshot(), None if known else tests, arguments)))
+        self._tests = tests
+        try:
+            self._pipe.send(str(path))
+        except OSError:
+            raise _ended() from None
         self._handed_over += 1
 
     def collect(self, wait: bool = False) -> list[Evaluation]:
         """The evaluations that are ready, in order; with `wait`, all that were handed over."""
-        ready = []
         while self._received < self._handed_over and (wait or self._pipe.poll()):
-            try:
-                answer = self._pipe.recv()
-            except EOFError:
-                raise RuntimeError("the evaluation process ended before it had answered") from None
-            self._received += 1
-            if isinstance(answer, Exception):
-                raise answer
-            ready.append(answer)
+            self._receive()
+        ready, self._ready = self._ready, []
         return ready
+
+    def _receive(self) -> None:
+        try:
+            answer = self._pipe.recv()
+        except (EOFError, OSError):
+            raise _ended() from None
+        self._received += 1
+        if isinstance(answer, Exception):
+            raise answer
+        self._ready.append(answer)
 
     def close(self) -> None:
         """End the process and remove its files."""
@@ -64,16 +81,31 @@ class EvaluationWorker:
         self._folder.cleanup()
 
 
+def _ended() -> RuntimeError:
+    return RuntimeError(
+        "the evaluation process ended before it had answered; a script that evaluates asynchronously "
+        'must do its work under `if __name__ == "__main__":`'
+    )
+
+
 def _serve(pipe: Connection, evaluator: Evaluator) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner's process decides what an interruption ends
     torch.set_num_threads(1)
+    tests: Tests = ()
     while True:
         try:
             path = Path(pipe.recv())
-        except (EOFError, OSError, KeyboardInterrupt):
+        except (EOFError, OSError):
             return
+        answer: Evaluation | Exception
         try:
-            snapshot, arguments = pickle.loads(path.read_bytes())
+            snapshot, new_tests, arguments = pickle.loads(path.read_bytes())
             path.unlink()
-            pipe.send(evaluator.evaluate(snapshot, *arguments))
+            tests = tests if new_tests is None else new_tests
+            answer = evaluator.evaluate(snapshot, tests, *arguments)
         except Exception as error:
-            pipe.send(error)
+            answer = error
+        try:
+            pipe.send(answer)
+        except OSError:  # nobody waits for it any more
+            return

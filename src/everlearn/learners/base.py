@@ -307,7 +307,8 @@ class Learner(ABC):
     def _use(self, network: nn.Module) -> None:
         """Train this network from now on."""
         self.network = network.train().to(self.device)
-        if any(isinstance(part, nn.Conv2d) for part in network.modules()):
+        if self.device.type == "cpu" and any(isinstance(part, nn.Conv2d) for part in network.modules()):
+            # Half as fast again on one core of a CPU (benchmarks/step.py); on a GPU no gain at these sizes.
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.parameters = [part for part in network.parameters() if part.requires_grad]
         self._replaced()

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from everlearn.streams.base import Batch, Stream, Tests
 
-__all__ = ["OwnStream", "as_stream"]
+__all__ = ["OwnStream", "as_stream", "as_tests"]
 
 
 def as_stream(
@@ -53,7 +53,7 @@ def as_stream(
             "a stream is made from batches, a DataLoader, a Dataset or a pair of arrays, "
             f"not from {_kind(source)}; give an iterable of (x, y)"
         )
-    return OwnStream(source, name, _concepts(tests), size, samples, tasks, classes)
+    return OwnStream(source, name, as_tests(tests), size, samples, tasks, classes)
 
 
 class OwnStream(Stream):
@@ -210,7 +210,8 @@ def _is_pair(value: Any) -> bool:
     )
 
 
-def _concepts(tests: Sequence[Any]) -> Tests:
+def as_tests(tests: Sequence[Any]) -> Tests:
+    """Held-out samples and labels of each concept, from a pair `(x, y)` or a sequence of such pairs."""
     concepts = [tests] if _is_pair(tests) else list(tests)
     for concept in concepts:
         if not isinstance(concept, tuple | list) or len(concept) != 2 or len(concept[0]) != len(concept[1]):
