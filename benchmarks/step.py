@@ -25,9 +25,11 @@ SHAPES = {"mlp": (784,), "slim-resnet18": (3, 32, 32)}
 WARM_UP, TURNS = 250, 40
 
 
-def bare_step(network: str) -> Callable[[], None]:
+def bare_step(network: str, channels_last: bool = False) -> Callable[[], None]:
     """`loss.backward()` and `optim.SGD` on 20 images: the yardstick."""
     model = SoftmaxNetwork(*trunk(network, SHAPES[network], 400), 10)
+    if channels_last:
+        model.to(memory_format=torch.channels_last)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
     x, y = torch.rand(20, *SHAPES[network]), torch.randint(0, 10, (20,))
 
@@ -72,6 +74,8 @@ def main() -> None:
     torch.set_num_threads(1)
     repeats = 25 if network == "mlp" else 2
     steps = {"bare cross-entropy": bare_step(network)}
+    if network == "slim-resnet18":
+        steps["bare, channels-last"] = bare_step(network, channels_last=True)
     steps |= {name: observing(name, network) for name in learners.registry()}
     for step in steps.values():
         seconds(step, WARM_UP if network == "mlp" else 5)
