@@ -299,7 +299,7 @@ def endless():
         if batch % 50 == 49:
             sizes.append(resident())
 
-learner = CoPE("mlp", hidden=8, embedding=8, memory_size=100, device="cpu")
+learner = CoPE("mlp", hidden=8, embedding=8, memory_size=10, device="cpu")
 tests = next(endless())
 run(learner, as_stream(endless(), tests=tests), Evaluator(every=100, prequential=True), samples=200_000)
 settled = sizes[10:]  # after 50,000 samples
