@@ -27,3 +27,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/step.py --network slim-resnet18
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/compare.py

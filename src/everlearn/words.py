@@ -15,6 +15,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "there is no learner 'cop'; did you mean 'cope'? (known: cope, gem)"
     """
     known = list(known)
-    close = difflib.get_close_matches(str(name), known, 1, 0.4)
+    close = difflib.get_close_matches(str(name).lower(), known, 1, 0.4)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"{hint} (known: {', '.join(known)})"

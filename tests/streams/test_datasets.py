@@ -217,7 +217,7 @@ def test_folders_named_like_files_are_not_taken_for_cifar100(tiny, tmp_path) -> 
 
 def test_a_misspelt_name_gets_a_suggestion() -> None:
     said = complaint("MINST")
-    assert "did you mean mnist?" in said
+    assert "did you mean 'mnist'?" in said
     assert all(name in said for name in datasets.NAMES)
 
 

