@@ -9,6 +9,7 @@ One core, random images of the right size (the arithmetic does not depend on the
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -17,15 +18,18 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from everlearn import learners
+from everlearn.learners.base import Learner
 from everlearn.networks import SoftmaxNetwork, trunk
 
 SHAPES = {"mlp": (784,), "slim-resnet18": (3, 32, 32)}
 WARM_UP, TURNS = 250, 40
 
 
-def bare_step(network: str) -> Callable[[], None]:
+def bare_step(network: str, channels_last: bool = False) -> Callable[[], None]:
     """`loss.backward()` and `optim.SGD` on 20 images: the yardstick."""
     model = SoftmaxNetwork(*trunk(network, SHAPES[network], 400), 10)
+    if channels_last:
+        model.to(memory_format=torch.channels_last)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
     x, y = torch.rand(20, *SHAPES[network]), torch.randint(0, 10, (20,))
 
@@ -38,18 +42,20 @@ def bare_step(network: str) -> Callable[[], None]:
 
 
 def observing(name: str, network: str) -> Callable[[], None]:
-    """`observe` on a stream of random images of ten classes, once its memory is full."""
-    learner = learners.find(name)(network, device="cpu", seed=0)
+    """`observe` of a new learner on a stream of random images of ten classes."""
+    return observing_with(learners.find(name)(network, device="cpu", seed=0), network, 10)
+
+
+def observing_with(learner: Learner, network: str, classes: int) -> Callable[[], None]:
+    """`observe` of this learner on a stream of random images."""
     batches = [
-        (torch.randint(0, 256, (10, *SHAPES[network]), dtype=torch.uint8), torch.randint(0, 10, (10,)))
+        (torch.randint(0, 256, (10, *SHAPES[network]), dtype=torch.uint8), torch.randint(0, classes, (10,)))
         for _ in range(100)
     ]
-    at = 0
+    endless = itertools.cycle(batches)
 
     def step() -> None:
-        nonlocal at
-        learner.observe(*batches[at % len(batches)])
-        at += 1
+        learner.observe(*next(endless))
 
     return step
 
@@ -68,6 +74,8 @@ def main() -> None:
     torch.set_num_threads(1)
     repeats = 25 if network == "mlp" else 2
     steps = {"bare cross-entropy": bare_step(network)}
+    if network == "slim-resnet18":
+        steps["bare, channels-last"] = bare_step(network, channels_last=True)
     steps |= {name: observing(name, network) for name in learners.registry()}
     for step in steps.values():
         seconds(step, WARM_UP if network == "mlp" else 5)

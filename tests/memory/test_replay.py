@@ -84,6 +84,16 @@ def test_quota_when_classes_arrive_two_by_two():
     assert quotas == [{50}, {25}, {16}, {12}, {10}]
 
 
+def test_quota_when_classes_arrive_one_by_one():
+    memory, table = memory_of(100)
+    quotas = []
+    for label in range(7):
+        for start in range(0, 150, 10):
+            send(memory, table, [label] * 10, 1000 * label + start)
+        quotas.append(set(memory.counts().values()))
+    assert quotas == [{100}, {50}, {33}, {25}, {20}, {16}, {14}]
+
+
 def test_a_class_keeps_a_uniform_sample_of_all_it_sent_also_after_its_quota_shrank():
     included = np.zeros(40)
     for seed in range(1500):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -73,6 +74,7 @@ class Cohort:
 
     def finish(self) -> list[Result]:
         """Go through the streams; the seconds of each result are those of all together."""
+        self._load_kernels()
         alone = [learner._captured for learner in self.learners]
         for learner in self.learners:
             learner._captured = self  # type: ignore[assignment]
@@ -87,6 +89,16 @@ class Cohort:
                 learner._captured = captured
                 learner._replaced()
         return [run.result() for run in self.runs]
+
+    def _load_kernels(self) -> None:
+        """Let a stand-in meet the first batches: the GPU's libraries load what they need when it is first used."""
+        first = self.learners[0]
+        if isinstance(first.given, str):
+            stand_in = type(first)(
+                first.given, device=str(first.device), **dataclasses.asdict(first.settings)
+            )
+            for batch in self._batches[0][:8]:
+                stand_in.observe(batch.x, batch.y)
 
     def forget(self) -> None:
         """A learner has replaced tensors: every graph is void."""

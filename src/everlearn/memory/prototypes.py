@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -50,14 +51,15 @@ class Prototypes:
         features: unit-length embeddings, `[samples, d]`. slots: the class of each.
         """
         xp, (vectors, features, slots) = as_arrays(self.vectors, features, slots)
-        owners = (xp.arange(len(vectors), device=vectors.device)[:, None] == slots) * xp.ones_like(
-            features[:, 0]
-        )
-        counts = owners.sum(axis=1, keepdims=True)  # [capacity, 1]
-        moved = momentum * vectors + (1 - momentum) * product(owners, features) / counts.clip(min=1)
+        # On the host only the classes that are there; a GPU takes all, since a graph has fixed shapes.
+        present = np.unique(slots) if xp is np else torch.arange(len(vectors), device=vectors.device)
+        owners = (present[:, None] == slots) * xp.ones_like(features[:, 0])
+        counts = owners.sum(axis=1, keepdims=True)  # [present, 1]
+        before = vectors[present]
+        moved = momentum * before + (1 - momentum) * product(owners, features) / counts.clip(min=1)
         if renormalise:
             moved = moved / xp.sqrt((moved * moved).sum(axis=1, keepdims=True)).clip(min=1e-12)
-        vectors[:] = xp.where(counts > 0, moved, vectors)
+        vectors[present] = xp.where(counts > 0, moved, before)
 
     def nbytes(self) -> int:
         """Bytes held."""

@@ -55,7 +55,8 @@ class BalancedMemory(ReplayMemory):
         count = min(count, len(self))
         if count == 0:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        if self._counts.min() >= count * count:
+        fewest = self._counts.min()
+        if fewest >= count and fewest * len(self._counts) >= count * count:
             return self._draw_from_plenty(count)
         laps = torch.empty(len(self._counts), count).exponential_(generator=self._generator).numpy()
         times = laps.cumsum(1)

@@ -31,7 +31,9 @@ class Horizon:
     def __post_init__(self) -> None:
         if self.extent not in get_args(Extent):
             raise ValueError(f"there is no horizon {self.extent!r}{nearest(self.extent, get_args(Extent))}")
-        if (self.extent == "window") != (self.samples is not None) or (self.samples or 1) < 1:
+        if (self.extent == "window") != (self.samples is not None) or (
+            self.samples is not None and self.samples < 1
+        ):
             raise ValueError(
                 f"a window is a horizon of so many samples, but {self.extent} has {self.samples}"
             )
