@@ -35,6 +35,7 @@ def _shape(run: Run) -> tuple[object, ...]:
         type(learner),
         learner.network_name,
         learner.settings.iterations,
+        learner.drawn(stream.batch_size or 1),
         stream.name,
         stream.batch_size,
         sizes,

@@ -23,8 +23,8 @@ from everlearn import checkpoint
 from everlearn.capture import Captured
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.learners.border import as_samples, check_samples, probe
+from everlearn.memory.base import ReplayMemory
 from everlearn.memory.labels import Label, LabelTable, as_labels, decode_label, encode_label
-from everlearn.memory.replay import BalancedMemory
 from everlearn.networks import as_input
 from everlearn.streams.horizon import Horizon
 from everlearn.words import nearest
@@ -78,7 +78,7 @@ class Learner(ABC):
     Settings: ClassVar[type[Settings]] = Settings
 
     settings: Any
-    memory: BalancedMemory | None = None
+    memory: ReplayMemory | None = None
     network: nn.Module | None = None
     sample_shape: tuple[int, ...] | None = None
     sample_type: torch.dtype | None = None
@@ -172,9 +172,13 @@ class Learner(ABC):
         slots = np.array(self.labels.slots(labels))
         if self.memory is None:
             return [slots]
-        draws = [self.memory.draw(len(slots)) for _ in range(self.settings.iterations)]
+        draws = [self.memory.draw(self.drawn(len(slots))) for _ in range(self.settings.iterations)]
         rows, old_slots = (np.array(parts) for parts in zip(*draws, strict=True))
         return [slots, rows, old_slots, *([self.memory.admit(slots)] if keep else [])]
+
+    def drawn(self, batch: int) -> int:
+        """How many exemplars are drawn from the memory for an iteration on a batch of this size."""
+        return batch
 
     def count(self, samples: int) -> None:
         """A batch of so many samples was observed."""
@@ -210,9 +214,12 @@ class Learner(ABC):
 
     def _descend(self, outcome: Tensor, slope: Tensor | None = None) -> None:
         """One step of plain SGD down a loss; or, with its `slope`, of the loss that has this slope by `outcome`."""
-        gradients = torch.autograd.grad(outcome, self.parameters, slope)
-        with torch.no_grad():
-            torch._foreach_add_(self.parameters, gradients, alpha=-self.settings.learning_rate)
+        self._move(torch.autograd.grad(outcome, self.parameters, slope))
+
+    @torch.no_grad()
+    def _move(self, gradients: tuple[Tensor, ...] | list[Tensor]) -> None:
+        """One step of plain SGD against a gradient, given by parameter."""
+        torch._foreach_add_(self.parameters, gradients, alpha=-self.settings.learning_rate)
 
     # Predicting.
 

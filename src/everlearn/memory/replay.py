@@ -4,41 +4,26 @@ Every sample gets a random 64-bit key when it arrives. A class keeps its ⌊|M_r
 and remembers the largest key it ever dropped; only larger keys enter. So what a class keeps is at
 all times a uniform sample of all it ever sent: while it fills, after a new class has shrunk the
 quota, and after a quota has grown again.
-
-The samples lie on the device, in one tensor. The book about them (keys, and which row is whose)
-lies on the host: it never depends on the weights, so the device only gathers and writes the rows
-it is told, and a step with replay is tensors alone.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from everlearn.memory.labels import Label, LabelTable
+from everlearn.memory.base import Integers, ReplayMemory
+from everlearn.memory.labels import LabelTable
 
 __all__ = ["BalancedMemory"]
 
-Integers = NDArray[np.int64]
-
 NO_KEY = -1
-LARGEST_KEY = 2**63 - 1
 
 
-class BalancedMemory:
-    """At most `size` exemplars, divided equally over the classes seen.
-
-    labels: the learner's label table, to tell whose exemplars are whose.
-    generator: the learner's own source of randomness (on the host).
-    """
+class BalancedMemory(ReplayMemory):
+    """At most `size` exemplars, divided equally over the classes seen."""
 
     def __init__(self, size: int, labels: LabelTable, generator: torch.Generator) -> None:
-        self.size = size
-        self._labels = labels
-        self._generator = generator
-        self.rows: Tensor | None = None  # the samples, and one row more for what is not kept
+        super().__init__(size, labels, generator)
         self._quota = size
         # Class c has the entries [c · quota, c · quota + counts[c]) of keys and places.
         self._keys: Integers = np.full(size, NO_KEY)
@@ -48,36 +33,9 @@ class BalancedMemory:
         self._dropped: Integers = np.zeros(0, np.int64)  # the largest key that a class ever dropped
         self._floor: Integers = np.zeros(0, np.int64)  # only larger keys enter
 
-    # What a user asks.
-
     def __len__(self) -> int:
         """How many exemplars are kept."""
         return int(self._counts.sum())
-
-    def counts(self) -> dict[Label, int]:
-        """How many exemplars each class keeps."""
-        return dict(zip(self._labels.labels, self._counts.tolist(), strict=True))
-
-    def samples(self) -> tuple[Tensor, list[Label]]:
-        """All exemplars, class by class, and their labels."""
-        if self.rows is None:
-            return torch.empty(0), []
-        entries, slots = self._entries()
-        labels = self._labels.labels
-        rows = self.rows[torch.from_numpy(self._places[entries]).to(self.rows.device)]
-        return rows, [labels[slot] for slot in slots]
-
-    def nbytes(self) -> int:
-        """Bytes held: the samples, their keys and places, and the counters of each class."""
-        book = (self._keys, self._places, self._counts, self._dropped, self._floor)
-        samples = 0 if self.rows is None else self.rows.nbytes
-        return samples + sum(part.nbytes for part in book)
-
-    # What a learner does.
-
-    def allocate(self, like: Tensor, device: torch.device) -> None:
-        """Make room for samples of this shape and type, once they are known; they are kept as they came."""
-        self.rows = torch.zeros(self.size + 1, *like.shape[1:], dtype=like.dtype, device=device)
 
     def open_classes(self, classes: int) -> None:
         """Share the memory among this many classes: the quota shrinks, and each keeps its largest keys."""
@@ -129,16 +87,6 @@ class BalancedMemory:
             rows[i] = row
         return rows
 
-    def recall(self, rows: Tensor) -> Tensor:
-        """The samples in these rows. Tensors alone."""
-        assert self.rows is not None
-        return self.rows[rows]
-
-    def write(self, x: Tensor, rows: Tensor) -> None:
-        """Put samples into the rows that `admit` gave them. Tensors alone."""
-        assert self.rows is not None
-        self.rows.index_copy_(0, rows, x)
-
     # The book.
 
     def _enter(self, slot: int, key: int) -> int:
@@ -180,11 +128,11 @@ class BalancedMemory:
             self._floor = np.maximum(self._dropped, smallest)
         self._quota = quota
 
-    def _entries(self) -> tuple[Integers, list[int]]:
+    def _entries(self) -> tuple[Integers, Integers]:
         """The entries of the book in use, class by class, and the class of each."""
         slots = np.repeat(np.arange(len(self._counts)), self._counts)
         starts = np.repeat(self._counts.cumsum() - self._counts, self._counts)
-        return slots * self._quota + np.arange(len(slots)) - starts, slots.tolist()
+        return slots * self._quota + np.arange(len(slots)) - starts, slots
 
     def _distinct(self, slots: Integers, turns: Integers) -> Integers:
         """A uniform choice of distinct exemplars within each class, by Floyd's algorithm, for all at once.
@@ -205,41 +153,26 @@ class BalancedMemory:
             before = before[before]
         return np.where(repeat, last, draws)
 
-    def _random_integers(self, count: int) -> Integers:
-        drawn: Integers = torch.randint(LARGEST_KEY, (count,), generator=self._generator).numpy()
-        return drawn
-
     # State.
 
-    def state(self) -> dict[str, Tensor]:
-        """All of it, exemplars in order of their class and entry; empty rows are not stored."""
-        entries, _ = self._entries()
-        book = {
-            "keys": self._keys[entries],
-            "counts": self._counts,
-            "dropped": self._dropped,
-            "floor": self._floor,
-        }
-        state = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in book.items()}
-        if self.rows is not None:
-            state["samples"] = self.samples()[0]
-        return state
+    def _kept(self) -> tuple[Integers, Integers]:
+        entries, slots = self._entries()
+        return self._places[entries], slots
 
-    def restore(self, state: dict[str, Tensor], device: torch.device) -> None:
-        """Take up a state that `state` gave."""
-        names = ("keys", "counts", "dropped", "floor")
-        keys, counts, dropped, floor = (state[name].cpu().numpy().copy() for name in names)
-        self._counts, self._dropped, self._floor = counts, dropped, floor
-        if not len(counts) or len(keys) > self.size:
+    def _book(self) -> dict[str, Integers]:
+        keys = self._keys[self._entries()[0]]
+        return {"keys": keys, "counts": self._counts, "dropped": self._dropped, "floor": self._floor}
+
+    def _reopen(self, book: dict[str, Integers], samples: int) -> None:
+        keys, self._counts = book["keys"], book["counts"]
+        self._dropped, self._floor = book["dropped"], book["floor"]
+        if not len(self._counts) or not samples == len(keys) <= self.size:
             raise ValueError(
-                f"a memory of {self.size} can't take {len(keys)} exemplars of {len(counts)} classes"
+                f"a memory of {self.size} can't take {samples} exemplars of {len(self._counts)} classes"
             )
-        self._quota = self.size // len(counts)
+        self._quota = self.size // len(self._counts)
         entries, _ = self._entries()
         self._keys, self._places = np.full(self.size, NO_KEY), np.zeros(self.size, np.int64)
         self._keys[entries] = keys
-        self._places[entries] = np.arange(len(keys))
-        self._free = list(range(self.size - 1, len(keys) - 1, -1))
-        self.allocate(state["samples"], device)
-        assert self.rows is not None
-        self.rows[: len(keys)] = state["samples"].to(device)
+        self._places[entries] = np.arange(samples)
+        self._free = list(range(self.size - 1, samples - 1, -1))

@@ -1,0 +1,33 @@
+"""CoPE-CE: CoPE with cross-entropy and a softmax in place of its prototypes and their loss."""
+
+from __future__ import annotations
+
+from everlearn.learners.replay import ReplayLearner
+from everlearn.memory.replay import BalancedMemory
+
+__all__ = ["CoPECE"]
+
+
+class CoPECE(ReplayLearner):
+    """CoPE's memory and sampling with cross-entropy and softmax: what the balanced memory alone gives.
+
+    Each batch is learnt jointly with as many exemplars, class-uniform from a memory that the classes share
+    equally. Against `reservoir` it shows the worth of the memory; `cope` against it, that of the prototypes.
+
+    >>> import torch
+    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> y = ["high", "low"] * 20
+    >>> learner = CoPECE("mlp", memory_size=10, hidden=16, seed=0)
+    >>> for start in range(0, 40, 4):
+    ...     learner.observe(x[start : start + 4], y[start : start + 4])
+    >>> learner.predict(x[:4])
+    ['high', 'low', 'high', 'low']
+    >>> learner.memory.counts()
+    {'high': 5, 'low': 5}
+
+    De Lange, M. and Tuytelaars, T. Continual Prototype Evolution: Learning Online from Non-Stationary
+    Data Streams. ICCV 2021.
+    """
+
+    name = "cope-ce"
+    Memory = BalancedMemory

@@ -1,0 +1,93 @@
+"""MIR: replay what the coming step would harm most."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from everlearn.learners.replay import ReplayLearner, ReplaySettings
+from everlearn.memory.reservoir import ReservoirMemory
+from everlearn.networks import as_input
+
+__all__ = ["MIR", "MIRSettings"]
+
+
+@dataclasses.dataclass(frozen=True)
+class MIRSettings(ReplaySettings):
+    """MIR's settings; the defaults are those of Split-MNIST."""
+
+    candidates: int = 50
+    """C, exemplars drawn for each step, of which the |B_n| most interfered ones are replayed"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("candidates", self.candidates >= 1, "at least 1")
+
+
+class MIR(ReplayLearner):
+    """Maximally interfered retrieval: of some exemplars it replays those whose loss the coming step raises most.
+
+    A virtual step on the batch alone tells the loss of each candidate after it; the step that is then taken
+    follows the gradients of the batch and of the chosen exemplars, each a mean. No task is told.
+
+    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> y = ["high", "low"] * 20
+    >>> learner = MIR("mlp", memory_size=20, candidates=10, hidden=16, seed=0)
+    >>> for start in range(0, 40, 4):
+    ...     learner.observe(x[start : start + 4], y[start : start + 4])
+    >>> learner.predict(x[:4])
+    ['high', 'low', 'high', 'low']
+
+    Aljundi, R. et al. Online Continual Learning with Maximally Interfered Retrieval. NeurIPS 2019.
+    """
+
+    name = "mir"
+    Settings = MIRSettings
+    settings: MIRSettings
+    Memory = ReservoirMemory
+
+    def drawn(self, batch: int) -> int:
+        """The candidates, and never fewer than the batch."""
+        return max(self.settings.candidates, batch)
+
+    def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
+        """θ ← θ − lr · (g + ∇CE(B_M)), with g = ∇CE(B_n) and B_M the candidates that −lr · g harms most."""
+        candidates, their_slots = as_input(replay[0]), replay[1]
+        gradients = self._gradients(as_input(x), slots)
+        if len(candidates):
+            interference = self._interference(candidates, their_slots, gradients)
+            chosen = interference.topk(min(len(x), len(candidates))).indices
+            replayed = self._gradients(candidates[chosen], their_slots[chosen])
+            gradients = torch._foreach_add(gradients, replayed)
+        self._move(gradients)
+
+    def _gradients(self, x: Tensor, slots: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(cross_entropy(self._logits(x), slots), self.parameters)
+
+    @torch.no_grad()
+    def _interference(self, x: Tensor, slots: Tensor, gradients: tuple[Tensor, ...]) -> Tensor:
+        """CE(x; θ − lr · g) − CE(x; θ) of each sample."""
+        virtual = torch._foreach_add(self.parameters, gradients, alpha=-self.settings.learning_rate)
+        return self._losses(x, slots, virtual) - self._losses(x, slots, self.parameters)
+
+    def _losses(self, x: Tensor, slots: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+        """The cross-entropy of each sample under these parameters.
+
+        In training mode as the steps are, but on copies of the buffers: what batch-norm keeps stays as it is.
+        """
+        assert self.network is not None
+        trained = [name for name, part in self.network.named_parameters() if part.requires_grad]
+        buffers = {name: part.clone() for name, part in self.network.named_buffers()}
+        weights = dict(zip(trained, parameters, strict=True)) | buffers
+        logits: Tensor = functional_call(self.network, weights, (x,))
+        return cross_entropy(self._among_open(logits), slots, reduction="none")
+
+    def footprint(self) -> dict[str, int]:
+        """Bytes of M_r, and of the virtual parameters and the buffers beside them while candidates are scored."""
+        buffers = [] if self.network is None else list(self.network.buffers())
+        return super().footprint() | {"model copies": sum(part.nbytes for part in self.parameters + buffers)}

@@ -1,0 +1,81 @@
+"""What learners with a softmax share: one logit per class, in a last layer that grows with the classes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from everlearn.learners.base import Learner, Settings
+from everlearn.networks import SoftmaxNetwork, trunk
+
+__all__ = ["SoftmaxLearner", "SoftmaxSettings"]
+
+UNSEEN = -1e4
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftmaxSettings(Settings):
+    """The settings of a learner with a softmax; the defaults are those of Split-MNIST."""
+
+    learning_rate: float = 0.05
+    """step size of plain SGD"""
+    outputs: int = 0
+    """logits in the softmax from the start, seen or not; 0 lets them come with the classes"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("outputs", self.outputs >= 0, "at least 0")
+
+
+class SoftmaxLearner(Learner):
+    """Predicts the class with the largest logit."""
+
+    Settings = SoftmaxSettings
+    settings: SoftmaxSettings
+
+    def scores(self, x: Tensor) -> Tensor:
+        """The logits of the classes seen."""
+        return self._logits(x)[:, : len(self.labels)]
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the last layer is given."""
+        assert isinstance(self.network, SoftmaxNetwork)
+        given: Tensor = self.network.body(x)
+        return given
+
+    def _logits(self, x: Tensor) -> Tensor:
+        assert self.network is not None
+        return self._among_open(self.network(x))
+
+    def _among_open(self, logits: Tensor) -> Tensor:
+        """The logits, of which those of no class yet take no part in the softmax."""
+        return torch.where(self._open, logits, UNSEEN)
+
+    def _hold_still(self, still: Any) -> None:
+        still._open = self._open.clone()
+
+    def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
+        body, _ = trunk(name, shape, self.settings.hidden)
+        return body
+
+    def _install(self, network: nn.Module, features: int) -> None:
+        self._use(SoftmaxNetwork(network, features, self.settings.outputs or 16))
+        self._open = self._room(self.settings.outputs)
+
+    def _open_classes(self, classes: int) -> None:
+        assert isinstance(self.network, SoftmaxNetwork)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
+            grown = self.network.make_room(classes)
+        if grown:
+            self._use(self.network)
+            self._open = self._room(classes)
+        self._open[:classes] = True
+
+    def _room(self, classes: int) -> Tensor:
+        """Which logits take part in the softmax."""
+        assert isinstance(self.network, SoftmaxNetwork)
+        return torch.arange(self.network.head.out_features, device=self.device) < classes

@@ -1,0 +1,125 @@
+"""What all replay memories share.
+
+The samples lie on the device, in one tensor. The book about them (which row is whose, and what
+decides who stays) lies on the host: it never depends on the weights, so the device only gathers
+and writes the rows it is told, and a step with replay is tensors alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from everlearn.memory.labels import Label, LabelTable
+
+__all__ = ["Integers", "ReplayMemory"]
+
+Integers = NDArray[np.int64]
+
+LARGEST = 2**63 - 1
+
+
+class ReplayMemory(ABC):
+    """At most `size` exemplars, kept as they came.
+
+    labels: the learner's label table, to tell whose exemplars are whose.
+    generator: the learner's own source of randomness (on the host).
+    """
+
+    def __init__(self, size: int, labels: LabelTable, generator: torch.Generator) -> None:
+        self.size = size
+        self._labels = labels
+        self._generator = generator
+        self.rows: Tensor | None = None  # the samples, and one row more for what is not kept
+
+    # What a user asks.
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many exemplars are kept."""
+
+    def counts(self) -> dict[Label, int]:
+        """How many exemplars each class keeps."""
+        _, slots = self._kept()
+        counts = np.bincount(slots, minlength=len(self._labels))
+        return dict(zip(self._labels.labels, counts.tolist(), strict=True))
+
+    def samples(self) -> tuple[Tensor, list[Label]]:
+        """All exemplars, in the order of the book, and their labels."""
+        if self.rows is None:
+            return torch.empty(0), []
+        rows, slots = self._kept()
+        labels = self._labels.labels
+        kept = self.rows[torch.from_numpy(rows).to(self.rows.device)]
+        return kept, [labels[slot] for slot in slots.tolist()]
+
+    def nbytes(self) -> int:
+        """Bytes held: the samples, and every array of the book."""
+        samples = 0 if self.rows is None else self.rows.nbytes
+        return samples + sum(part.nbytes for part in vars(self).values() if isinstance(part, np.ndarray))
+
+    # What a learner does.
+
+    def allocate(self, like: Tensor, device: torch.device) -> None:
+        """Make room for samples of this shape and type, once they are known."""
+        self.rows = torch.zeros(self.size + 1, *like.shape[1:], dtype=like.dtype, device=device)
+
+    @abstractmethod
+    def open_classes(self, classes: int) -> None:
+        """There are this many classes from now on."""
+
+    @abstractmethod
+    def draw(self, count: int) -> tuple[Integers, Integers]:
+        """Rows and slots of `count` exemplars, without replacement (fewer if fewer are kept)."""
+
+    @abstractmethod
+    def admit(self, slots: Integers) -> Integers:
+        """Decide where each new sample is kept: its row, the last row for nowhere."""
+
+    def recall(self, rows: Tensor) -> Tensor:
+        """The samples in these rows. Tensors alone."""
+        assert self.rows is not None
+        return self.rows[rows]
+
+    def write(self, x: Tensor, rows: Tensor) -> None:
+        """Put samples into the rows that `admit` gave them. Tensors alone."""
+        assert self.rows is not None
+        self.rows.index_copy_(0, rows, x)
+
+    def _random_integers(self, count: int) -> Integers:
+        drawn: Integers = torch.randint(LARGEST, (count,), generator=self._generator).numpy()
+        return drawn
+
+    # State.
+
+    @abstractmethod
+    def _kept(self) -> tuple[Integers, Integers]:
+        """The rows in use, in the order of the book, and the class of each."""
+
+    @abstractmethod
+    def _book(self) -> dict[str, Integers]:
+        """What a state must hold of the book, besides the order of the samples."""
+
+    @abstractmethod
+    def _reopen(self, book: dict[str, Integers], samples: int) -> None:
+        """Take up a book that `_book` gave, of so many samples that now lie in the first rows, in its order."""
+
+    def state(self) -> dict[str, Tensor]:
+        """All of it, exemplars in the order of the book; empty rows are not stored."""
+        state = {name: torch.from_numpy(np.array(part)) for name, part in self._book().items()}
+        if self.rows is not None:
+            state["samples"] = self.samples()[0]
+        return state
+
+    def restore(self, state: dict[str, Tensor], device: torch.device) -> None:
+        """Take up a state that `state` gave."""
+        samples = state["samples"]
+        book = {name: part.cpu().numpy().copy() for name, part in state.items() if name != "samples"}
+        self._reopen(book, len(samples))
+        self.allocate(samples, device)
+        assert self.rows is not None
+        self.rows[: len(samples)] = samples.to(device)

@@ -1,0 +1,40 @@
+"""A table of the accuracies that learners reach on Split-Digits: what breaks a method shows here in seconds.
+
+The bands hold what six seeds gave and some more on either side; they are no targets.
+"""
+
+import pytest
+
+from everlearn import run, stream
+from everlearn.experiments.settings import learner as by_name
+from everlearn.learners import registry
+from everlearn.streams.horizon import Horizon
+
+EXPECTED = {  # learner: lowest and highest accuracy, in percent
+    "cope": (92, 99),
+    "cope-ce": (82, 97),
+    "finetune": (15, 25),
+    "iid-offline": (85, 99),
+    "iid-online": (50, 97),
+    "mir": (86, 99),
+    "reservoir": (81, 97),
+}
+
+SHORTER = {"iid-offline": Horizon("stream", epochs=10)}
+
+
+@pytest.mark.parametrize("name", sorted(registry()))
+def test_a_learner_reaches_on_split_digits_what_it_always_did(name):
+    if name not in EXPECTED:
+        pytest.fail(
+            f"{name} has no row in the table EXPECTED: run it on split-digits, and add its band there"
+        )
+    source = stream("split-digits", seed=0)
+    learner = by_name(name, stream=source, seed=0, device="cpu")
+    accuracy = 100 * run(learner, source, horizon=SHORTER.get(name)).accuracy
+    lowest, highest = EXPECTED[name]
+    assert lowest <= accuracy <= highest
+
+
+def test_the_table_has_no_row_of_a_learner_that_is_gone():
+    assert EXPECTED.keys() <= registry().keys()
