@@ -1,0 +1,193 @@
+"""GSS: keep samples whose gradients point in different directions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import cross_entropy
+
+from everlearn.learners.replay import ReplayLearner, ReplaySettings
+from everlearn.memory.labels import Label
+from everlearn.memory.scored import ScoredMemory
+from everlearn.networks import as_input
+
+__all__ = ["GSS", "GSSSettings"]
+
+# Of several gradients the part by each parameter, `[gradients, rows, columns]`: one matrix of all would be a copy.
+Gradients = list[Tensor]
+
+FIRST_SCORE = 0.1  # of what arrives while there is nothing to compare with
+
+
+@dataclasses.dataclass(frozen=True)
+class GSSSettings(ReplaySettings):
+    """GSS's settings; the defaults are those of Split-MNIST."""
+
+    iterations: int = 1
+    """times a batch is learnt, each time followed by a step on as many exemplars"""
+    comparisons: int = 10
+    """n, parts of the memory with whose gradients those of new samples are compared"""
+    comparison_size: int = 10
+    """exemplars in each of these parts"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("comparisons", self.comparisons >= 1, "at least 1")
+        self._check("comparison_size", self.comparison_size >= 1, "at least 1")
+
+
+class GSS(ReplayLearner):
+    """Gradient-based sample selection, the greedy one: it keeps samples whose gradients differ from each other's.
+
+    A sample's score is the largest cosine between its gradient and those of random parts of the memory. Once
+    the memory is full, exemplars of a high score make room for samples of a batch that goes against them all.
+
+    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> y = ["high", "low"] * 20
+    >>> learner = GSS("mlp", memory_size=20, hidden=16, seed=0)
+    >>> for start in range(0, 40, 4):
+    ...     learner.observe(x[start : start + 4], y[start : start + 4])
+    >>> learner.predict(x[:4])
+    ['high', 'low', 'high', 'low']
+
+    Aljundi, R. et al. Gradient based sample selection for online continual learning. NeurIPS 2019.
+    """
+
+    name = "gss"
+    tensors_alone = False  # who is kept depends on gradients, and the host keeps the book
+    Settings = GSSSettings
+    settings: GSSSettings
+    Memory = ScoredMemory
+    memory: ScoredMemory
+
+    # Learning.
+
+    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
+        """The batch's slots; of one shuffle of the memory the next |B_M| for each iteration; the empty rows."""
+        slots = np.array(self.labels.slots(labels))
+        rows, old_slots = self.memory.draw(len(self.memory))
+        replayed = min(len(slots), len(rows))
+        turns = np.arange(self.settings.iterations * replayed).reshape(self.settings.iterations, replayed)
+        turns %= max(len(rows), 1)
+        return [slots, rows[turns], old_slots[turns], *([self.memory.admit(slots)] if keep else [])]
+
+    def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
+        """The steps on a batch, then the choice of what is kept of it."""
+        super().learn(x, slots, *plan[:2])
+        if len(plan) == 3:
+            self._select(x, slots, plan[2])
+
+    def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
+        """A step of cross-entropy on B_n, then another on B_M."""
+        old, old_slots = replay
+        self._descend(cross_entropy(self._logits(as_input(x)), slots))
+        if len(old):
+            self._descend(cross_entropy(self._logits(as_input(old)), old_slots))
+
+    # Selecting.
+
+    def _select(self, x: Tensor, slots: Tensor, rows: Tensor) -> None:
+        """Keep what there is room for; the rest competes. In evaluation mode, so that batch-norm stays as it is."""
+        assert self.network is not None
+        room = self.memory.size - len(self.memory)
+        self.network.eval()
+        try:
+            if room:
+                first, their_slots = x[:room], slots[:room]
+                self.memory.enter(first, their_slots, self._scores(first, their_slots), rows[:room])
+            if len(x) > room:
+                self._compete(x[room:], slots[room:])
+        finally:
+            self.network.train()
+
+    def _scores(self, x: Tensor, slots: Tensor) -> Tensor:
+        """The scores of new samples, against parts of the memory drawn for them."""
+        if not len(self.memory):
+            return torch.full((len(x),), FIRST_SCORE)
+        return self._similarity(x, slots, self._comparison_gradients())
+
+    def _compete(self, x: Tensor, slots: Tensor) -> None:
+        """Let new samples take the place of exemplars, if their mean gradient goes against the memory's."""
+        comparison = self._comparison_gradients()
+        batch_gradient = self._gradients(x[None], slots[None])
+        if bool((_cosines(batch_gradient, comparison) >= 0).any()):
+            return
+        victims = self._victims(len(x))
+        if not len(victims):
+            return
+        x, slots = x[: len(victims)], slots[: len(victims)]
+        new = self._similarity(x, slots, comparison)
+        # Replaced with probability (s_i + 1) / ((s_i + 1) + (s_new + 1)).
+        old = self.memory.scores[victims]
+        chance = torch.rand(len(victims), generator=self.generator)
+        won = (chance * (old + new + 2) < old + 1).nonzero()[:, 0]
+        there = won.to(self.device)
+        self.memory.enter(x[there], slots[there], new[won], victims[won].to(self.device))
+
+    def _victims(self, count: int) -> Tensor:
+        """The rows of `count` exemplars, drawn by score; fewer if fewer are above the lowest score."""
+        scores = self.memory.scores
+        weights = (scores - scores.min()) / (scores.max() - scores.min() + 0.01)
+        count = min(count, int(weights.count_nonzero()))
+        if not count:
+            return torch.zeros(0, dtype=torch.int64)
+        return torch.multinomial(weights, count, generator=self.generator)
+
+    def _similarity(self, x: Tensor, slots: Tensor, comparison: Gradients) -> Tensor:
+        """The largest cosine of each sample's gradient with those of `comparison`, on the host.
+
+        At most `comparisons` samples at a time, which bounds what their gradients take.
+        """
+        few = self.settings.comparisons
+        alone = zip(torch.split(x[:, None], few), torch.split(slots[:, None], few), strict=True)
+        cosines = [_cosines(self._gradients(*samples), comparison) for samples in alone]
+        return torch.cat(cosines).amax(1).clamp(-1, 1).cpu()
+
+    def _comparison_gradients(self) -> Gradients:
+        """G, the gradients of disjoint random parts of the memory."""
+        size = min(self.settings.comparison_size, len(self.memory))
+        parts = min(self.settings.comparisons, len(self.memory) // size)
+        drawn = [torch.from_numpy(part).to(self.device) for part in self.memory.draw(parts * size)]
+        rows, slots = (part.view(parts, size) for part in drawn)
+        return self._gradients(self.memory.recall(rows), slots)
+
+    def _gradients(self, x: Tensor, slots: Tensor) -> Gradients:
+        """The gradient of the mean cross-entropy of each part, by parameter.
+
+        x, slots: the samples and classes of the parts, `[parts, size, …]`.
+        """
+        network = self.network
+        assert network is not None
+
+        def loss(weights: dict[str, Tensor], x: Tensor, slots: Tensor) -> Tensor:
+            return cross_entropy(self._among_open(functional_call(network, weights, (x,))), slots)
+
+        weights = {name: part.detach() for name, part in network.named_parameters() if part.requires_grad}
+        gradients = vmap(grad(loss), in_dims=(None, 0, 0))(weights, as_input(x), slots)
+        return [part.reshape(len(part), part.shape[1:2].numel(), -1) for part in gradients.values()]
+
+    # Resources.
+
+    def footprint(self) -> dict[str, int]:
+        """Bytes of M_r, of its scores, and of the gradients beside them while samples are compared."""
+        weights = sum(part.nbytes for part in self.parameters)
+        scores, gradients = self.memory.scores.nbytes, 2 * self.settings.comparisons * weights
+        return super().footprint() | {"scores": scores, "gradients": gradients}
+
+
+def _cosines(gradients: Gradients, others: Gradients) -> Tensor:
+    """The cosine of each gradient with each of the others, `[gradients, others]`; 0 where one has no length."""
+    # Row by row of each parameter, and then the sum: on a CPU twice as fast as products of such long vectors.
+    pairs = zip(gradients, others, strict=True)
+    products = torch.stack([torch.einsum("irc,jrc->rij", a, b).sum(0) for a, b in pairs]).sum(0)
+    return (products / torch.outer(_lengths(gradients), _lengths(others))).nan_to_num()
+
+
+def _lengths(gradients: Gradients) -> Tensor:
+    lengths: Tensor = torch.stack([part.flatten(1).norm(dim=1) for part in gradients]).norm(dim=0)
+    return lengths
