@@ -381,7 +381,8 @@ class Learner(ABC):
 
     def _parts(self) -> State:
         """The tensors of the state beside the network's and the generator's."""
-        return {f"memory.{name}": part for name, part in self.memory.state().items()} if self.memory else {}
+        kept = {} if self.memory is None else self.memory.state()
+        return {f"memory.{name}": part for name, part in kept.items()}
 
     def load_state_dict(self, state: State) -> None:
         """Take up a state that `state_dict` gave: whole or, with a CheckpointError, not at all."""
