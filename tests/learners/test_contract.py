@@ -36,10 +36,15 @@ def batches(count=6, size=5, labels=("a", "b", "c"), seed=0):
         yield torch.randn(size, 6, generator=generator) + centres, y
 
 
+def teach(learner, x, y, t=0):
+    """Observe a batch, with its task if the learner must be told."""
+    learner.observe(x, y, t if "t" in learner.needs else None)
+
+
 def taught(name, **options):
     learner = make(name)
-    for x, y in batches(**options):
-        learner.observe(x, y)
+    for i, (x, y) in enumerate(batches(**options)):
+        teach(learner, x, y, i // 2)
     return learner
 
 
@@ -59,7 +64,7 @@ def test_labels_of_any_kind_come_in_any_order_at_any_time(name):
     learner = make(name)
     kinds = ["word", 7, 2.5, None, b"bytes", (1, "pair"), False, "new", -3, ""]
     for i, label in enumerate(kinds):
-        learner.observe(torch.randn(2, 6), [label, kinds[i // 2]])
+        teach(learner, torch.randn(2, 6), [label, kinds[i // 2]], i // 3)
         assert learner.classes == kinds[: i + 1]
         assert set(learner.predict(torch.randn(4, 6))) <= set(kinds[: i + 1])
     assert learner.predict_proba(torch.randn(4, 6)).shape == (4, len(kinds))
@@ -69,7 +74,7 @@ def test_labels_of_any_kind_come_in_any_order_at_any_time(name):
 def test_more_classes_than_the_room_at_first(name):
     learner = make(name, memory_size=200)
     for start in range(0, 80, 4):
-        learner.observe(torch.randn(4, 6), list(range(start, start + 4)))
+        teach(learner, torch.randn(4, 6), list(range(start, start + 4)), start // 20)
     assert learner.classes == list(range(80))
     assert learner.predict_proba(torch.randn(3, 6)).shape == (3, 80)
 
@@ -89,7 +94,8 @@ def test_it_learns_two_blobs(name):
     generator = torch.Generator().manual_seed(0)
     for _ in range(60):
         y = torch.randint(0, 2, (10,), generator=generator)
-        learner.observe(torch.randn(10, 6, generator=generator) + 4.0 * y[:, None], y)
+        teach(learner, torch.randn(10, 6, generator=generator) + 4.0 * y[:, None], y)
+    learner.end_horizon()
     y = torch.randint(0, 2, (200,), generator=generator)
     x = torch.randn(200, 6, generator=generator) + 4.0 * y[:, None]
     assert np.mean(np.array(learner.predict(x)) == y.numpy()) > 0.95
@@ -124,16 +130,16 @@ def test_before_the_first_label_prediction_says_what_to_do(name):
 @pytest.mark.parametrize("stop", [0, 1, 3, 5])
 def test_a_run_stopped_at_any_batch_and_resumed_is_bit_identical(name, stop, tmp_path):
     whole, first = make(name), make(name)
-    everything = list(batches())
-    for x, y in everything:
-        whole.observe(x, y)
-    for x, y in everything[:stop]:
-        first.observe(x, y)
+    everything = [(x, y, i // 2) for i, (x, y) in enumerate(batches())]
+    for x, y, t in everything:
+        teach(whole, x, y, t)
+    for x, y, t in everything[:stop]:
+        teach(first, x, y, t)
     first.save(tmp_path / "state.safetensors")
     second = load(tmp_path / "state.safetensors", device="cpu")
     assert same_state(first.state_dict(), second.state_dict())
-    for x, y in everything[stop:]:
-        second.observe(x, y)
+    for x, y, t in everything[stop:]:
+        teach(second, x, y, t)
     assert same_state(whole.state_dict(), second.state_dict())
 
 
@@ -178,6 +184,17 @@ def test_evaluation_every_batch_changes_nothing(name):
     assert same_state(*ends)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if "t" in registry()[name].needs])
+@pytest.mark.parametrize("t", [None, "first", 1.5])
+def test_who_must_be_told_t_says_so_and_stays_as_it_was(name, t):
+    learner = taught(name)
+    before = learner.state_dict()
+    for teaching in (learner.observe, learner.revisit):
+        with pytest.raises(ValueError, match="must be told t, the task of the batch, as an integer, not"):
+            teaching(torch.randn(2, 6), ["a", "b"], t)
+    assert same_state(before, learner.state_dict())
+
+
 BAD_BATCHES = {
     "of shape [2, 5] but the network takes [*, 6]": (torch.zeros(2, 5), ["a", "b"]),
     "of shape [6], but it takes a batch": (torch.zeros(6), ["a"]),
@@ -197,7 +214,7 @@ def test_a_bad_batch_gets_one_sentence_and_leaves_the_learner_as_it_was(name, se
     learner = taught(name)
     before = learner.state_dict()
     with pytest.raises(ValueError) as caught:
-        learner.observe(*BAD_BATCHES[sentence])
+        teach(learner, *BAD_BATCHES[sentence])
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
     assert same_state(before, learner.state_dict())
@@ -213,10 +230,10 @@ def test_a_bad_first_batch_leaves_the_learner_as_it_was(name):
         (torch.zeros(2, 6), ["a"]),
     ):
         with pytest.raises(ValueError):
-            learner.observe(x, y)
+            teach(learner, x, y)
         assert same_state(before, learner.state_dict())
         assert learner.classes == []
-    learner.observe(torch.randn(3, 6), ["a", "b", "c"])
+    teach(learner, torch.randn(3, 6), ["a", "b", "c"])
     assert learner.classes == ["a", "b", "c"]
 
 
@@ -226,7 +243,8 @@ def test_a_batch_can_be_revisited_and_is_then_neither_stored_nor_counted(name):
     counts = learner.memory.counts() if learner.memory else {}
     before = learner.state_dict()
     x, y = next(batches(seed=5))
-    learner.revisit(x, y)
+    told = 0 if "t" in learner.needs else None
+    learner.revisit(x, y, told)
     assert (learner.batches, learner.samples) == (6, 30)
     assert (learner.memory.counts() if learner.memory else {}) == counts
     changed = [
@@ -235,7 +253,7 @@ def test_a_batch_can_be_revisited_and_is_then_neither_stored_nor_counted(name):
     assert any(key.startswith("network.") for key in changed)
     assert not any(key.startswith("memory.") for key in changed)
     with pytest.raises(ValueError, match="revisit got the label 'never', which was never observed"):
-        learner.revisit(x, ["never"] * 5)
+        learner.revisit(x, ["never"] * 5, told)
 
 
 @every_learner
@@ -244,8 +262,8 @@ def test_a_network_of_ones_own_is_trained_saved_and_loaded(name, tmp_path):
         return nn.Sequential(nn.Linear(6, 10), nn.BatchNorm1d(10), nn.ReLU(), nn.Linear(10, 4))
 
     learner = make(name, network=network())
-    for x, y in batches():
-        learner.observe(x, y)
+    for i, (x, y) in enumerate(batches()):
+        teach(learner, x, y, i // 2)
     learner.save(tmp_path / "own")
     with pytest.raises(CheckpointError, match="a network of your own: load"):
         load(tmp_path / "own")
@@ -262,7 +280,7 @@ def test_a_network_of_ones_own_is_trained_saved_and_loaded(name, tmp_path):
 def test_images_of_bytes_are_kept_as_bytes(name):
     learner = make(name)
     for _ in range(5):
-        learner.observe(torch.randint(0, 256, (4, 1, 3, 3), dtype=torch.uint8), [0, 1, 2, 3])
+        teach(learner, torch.randint(0, 256, (4, 1, 3, 3), dtype=torch.uint8), [0, 1, 2, 3])
     if learner.memory is not None:
         x, labels = learner.memory.samples()
         assert x.dtype == torch.uint8

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -112,6 +113,7 @@ class Learner(ABC):
     def observe(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from one batch, the first time it is seen."""
         x, labels, new = self._accept(x, y)
+        self._hear(t, "observe")
         self._meet(x, new)
         self._learn(x, self.prepare(labels))
         self.count(len(x))
@@ -123,10 +125,24 @@ class Learner(ABC):
             raise ValueError(
                 f"{type(self).__name__}.revisit got the label {new[0]!r}, which was never observed"
             )
+        self._hear(t, "revisit")
         self._learn(x, self.prepare(labels, keep=False))
 
     def end_horizon(self) -> None:
         """The horizon D_t is over."""
+
+    def _hear(self, t: Any, method: str) -> int | None:
+        """The task that the batch is of, checked before anything changes if the learner needs to know it."""
+        if "t" not in self.needs:
+            return None
+        try:
+            return operator.index(t)
+        except TypeError:
+            name = type(self).__name__
+            raise ValueError(
+                f"{name}.{method} must be told t, the task of the batch, as an integer, not {t!r}: "
+                f"{method}(x, y, t)"
+            ) from None
 
     def _accept(self, x: Any, y: Any) -> tuple[Tensor, list[Label], list[Label]]:
         """The batch, checked before anything changes: samples, labels, and those of the labels that are new."""
@@ -365,7 +381,8 @@ class Learner(ABC):
 
     def _parts(self) -> State:
         """The tensors of the state beside the network's and the generator's."""
-        return {f"memory.{name}": part for name, part in self.memory.state().items()} if self.memory else {}
+        kept = {} if self.memory is None else self.memory.state()
+        return {f"memory.{name}": part for name, part in kept.items()}
 
     def load_state_dict(self, state: State) -> None:
         """Take up a state that `state_dict` gave: whole or, with a CheckpointError, not at all."""

@@ -1,0 +1,170 @@
+"""GEM: no step may raise the loss on the memory of a past task."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
+
+from everlearn.learners.replay import ReplaySettings
+from everlearn.learners.softmax import SoftmaxLearner
+from everlearn.memory.labels import Label
+from everlearn.memory.ring import RingMemory
+from everlearn.networks import MLP, SoftmaxNetwork, as_input
+
+__all__ = ["GEM", "GEMSettings", "multipliers"]
+
+RIDGE = 1e-3  # what is added to the diagonal of G Gᵀ
+
+
+@dataclasses.dataclass(frozen=True)
+class GEMSettings(ReplaySettings):
+    """GEM's settings; the defaults are those of Split-MNIST."""
+
+    tasks: int = 5
+    """T, how many tasks there will be; each keeps |M| / T samples"""
+    margin: float = 0.5
+    """γ, how much of each past task's gradient a projected step follows at least"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("tasks", self.tasks >= 1, "at least 1")
+        self._check("margin", self.margin >= 0, "at least 0")
+        self._check(
+            "memory_size", self.memory_size >= self.tasks, f"at least 1 for each of {self.tasks} tasks"
+        )
+
+
+class GEM(SoftmaxLearner):
+    """Gradient episodic memory: the step that is nearest to the gradient and harms no past task.
+
+    Each task keeps its most recent samples. Where the gradient of a batch points against that of a past
+    task's memory, it is projected by a small quadratic program. It is told the tasks, and how many there are.
+
+    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> y = ["high", "low"] * 20
+    >>> learner = GEM("mlp", memory_size=20, tasks=2, hidden=16, seed=0)
+    >>> for start in range(0, 40, 4):
+    ...     learner.observe(x[start : start + 4], y[start : start + 4], t=start // 20)
+    >>> learner.predict(x[:4])
+    ['high', 'low', 'high', 'low']
+
+    Lopez-Paz, D. and Ranzato, M. Gradient Episodic Memory for Continual Learning. NeurIPS 2017.
+    """
+
+    name = "gem"
+    needs = frozenset({"t", "tasks"})
+    tensors_alone = False  # the quadratic program is solved on the host
+    Settings = GEMSettings
+    settings: GEMSettings
+    memory: RingMemory
+
+    def __init__(
+        self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
+    ) -> None:
+        super().__init__(network, seed=seed, device=device, **settings)
+        size, tasks = self.settings.memory_size, self.settings.tasks
+        self.memory = RingMemory(size, tasks, self.labels, self.generator)
+
+    def _hear(self, t: Any, method: str) -> int | None:
+        task = super()._hear(t, method)
+        assert task is not None
+        if not self.memory.room(task):
+            raise ValueError(
+                f"GEM.{method} got t={task}, but it was told of {self.settings.tasks} tasks and has met "
+                f"{self.memory.tasks}: make it with tasks= as many as there are"
+            )
+        self.memory.running = task
+        return task
+
+    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
+        """The slots of a batch, and the rows that keep it."""
+        slots = np.array(self.labels.slots(labels))
+        return [slots, *([self.memory.admit(slots)] if keep else [])]
+
+    def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
+        """The batch is kept before it is learnt from. plan: the rows that keep it, unless it is revisited."""
+        if plan:
+            self.memory.write(x, plan[0])
+        past = [[torch.from_numpy(part).to(self.device) for part in ring] for ring in self.memory.past()]
+        memories = [(as_input(self.memory.recall(rows)), old_slots) for rows, old_slots in past]
+        for _ in range(self.settings.iterations):
+            self.step(x, slots, *(part for memory in memories for part in memory))
+
+    def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
+        """θ ← θ − lr · (g + Gᵀ v), with v = 0 if no past task's gradient, a row of G, points against g.
+
+        replay: the samples and slots of each past task's memory, in turn.
+        """
+        past = self._past_gradients(list(replay[::2]), list(replay[1::2]))  # G, [tasks, parameters]
+        gradient = self._gradient(as_input(x), slots)  # g, [parameters]
+        if len(past) and bool((past @ gradient < 0).any()):
+            gradient = gradient + multipliers(past, gradient, self.settings.margin).to(gradient) @ past
+        parts = torch.split(gradient, [part.numel() for part in self.parameters])
+        self._move([part.view_as(own) for part, own in zip(parts, self.parameters, strict=True)])
+
+    def _gradient(self, x: Tensor, slots: Tensor) -> Tensor:
+        """The gradient of the mean cross-entropy, as one vector."""
+        loss = cross_entropy(self._logits(x), slots)
+        return torch.cat([part.flatten() for part in torch.autograd.grad(loss, self.parameters)])
+
+    def _past_gradients(self, xs: list[Tensor], slots: list[Tensor]) -> Tensor:
+        """The gradient on each memory, `[tasks, parameters]`.
+
+        An MLP takes all memories at once. Any other network takes them one by one: batch-norm in training mode
+        makes the gradient on a memory depend on all samples that are passed together.
+        """
+        assert isinstance(self.network, SoftmaxNetwork)
+        if len(xs) > 1 and isinstance(self.network.body, MLP):
+            return self._gradients_at_once(xs, slots)
+        gradients = [self._gradient(x, old) for x, old in zip(xs, slots, strict=True)]
+        return torch.stack(gradients) if gradients else torch.empty(0, 0)
+
+    def _gradients_at_once(self, xs: list[Tensor], slots: list[Tensor]) -> Tensor:
+        network = self.network
+        assert network is not None
+        trained = {name: part.detach() for name, part in network.named_parameters() if part.requires_grad}
+
+        def loss(weights: dict[str, Tensor], x: Tensor, slots: Tensor) -> Tensor:
+            logits: Tensor = functional_call(network, weights, (x,))
+            return cross_entropy(self._among_open(logits), slots, ignore_index=-1)
+
+        # Shorter memories are filled up with samples that the loss ignores.
+        x, old_slots = pad_sequence(xs, True), pad_sequence(slots, True, -1)  # [tasks, samples, ...]
+        gradients = vmap(grad(loss), (None, 0, 0))(trained, x, old_slots)
+        return torch.cat([gradients[name].flatten(1) for name in trained], 1)
+
+    def _open_classes(self, classes: int) -> None:
+        super()._open_classes(classes)
+        self.memory.open_classes(classes)
+
+    def footprint(self) -> dict[str, int]:
+        """Bytes of M_r, and of a gradient for each task while a step is projected."""
+        model = sum(part.nbytes for part in self.parameters)
+        return super().footprint() | {"gradients": self.settings.tasks * model}
+
+
+def multipliers(past: Tensor, gradient: Tensor, margin: float) -> Tensor:
+    """v = argmin ½ vᵀ P v + (G g)ᵀ v subject to v ≥ γ, with P = G Gᵀ + ridge · I.
+
+    With v = γ + u, P = L Lᵀ and c = P γ + G g this is argmin ‖Lᵀ u + L⁻¹ c‖² subject to u ≥ 0: non-negative
+    least squares.
+
+    past: G, `[tasks, parameters]`. gradient: g, `[parameters]`.
+    """
+    from scipy.optimize import nnls
+
+    exact = past.double()
+    gram = (exact @ exact.T).cpu() + RIDGE * torch.eye(len(past), dtype=torch.float64)
+    linear = gram.sum(1) * margin + (exact @ gradient.double()).cpu()
+    lower = torch.linalg.cholesky(gram)
+    target = -torch.linalg.solve_triangular(lower, linear[:, None], upper=False)[:, 0]
+    above, _ = nnls(lower.T.numpy(), target.numpy())
+    return torch.from_numpy(above) + margin

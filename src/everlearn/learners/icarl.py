@@ -1,0 +1,225 @@
+"""iCaRL: herded exemplars, distillation, and the nearest mean of exemplars."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, kl_div, normalize, one_hot
+
+from everlearn.checkpoint import State
+from everlearn.learners.replay import ReplaySettings
+from everlearn.learners.softmax import SoftmaxLearner
+from everlearn.memory.herded import HerdedMemory, herd
+from everlearn.memory.labels import Label
+from everlearn.networks import SoftmaxNetwork, as_input
+from everlearn.streams.horizon import Horizon
+
+__all__ = ["ICaRL", "ICaRLSettings"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ICaRLSettings(ReplaySettings):
+    """iCaRL's settings; the defaults are those of Split-MNIST."""
+
+    strength: float = 1.0
+    """weight of the distillation beside the cross-entropy"""
+    original: bool = False
+    """features and loss of the original paper: penultimate layer at unit length, sigmoids, exemplars replayed"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("strength", self.strength >= 0, "at least 0")
+
+
+class ICaRL(SoftmaxLearner):
+    """Incremental classifier and representation learning: predicts the class whose exemplars' mean is nearest.
+
+    When a task ends, each of its classes keeps the samples whose mean is nearest to the mean of all (herding);
+    until then all samples of the task are kept. Distillation holds what the network says of the exemplars.
+
+    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> y = ["high", "low"] * 20
+    >>> learner = ICaRL("mlp", memory_size=20, hidden=16, seed=0)
+    >>> for start in range(0, 40, 4):
+    ...     learner.observe(x[start : start + 4], y[start : start + 4], t=0)
+    >>> learner.end_horizon()
+    >>> learner.predict(x[:4]), learner.memory.counts()
+    (['high', 'low', 'high', 'low'], {'high': 10, 'low': 10})
+
+    Rebuffi, S.-A. et al. iCaRL: Incremental Classifier and Representation Learning. CVPR 2017.
+    The default is the variant of Lopez-Paz, D. and Ranzato, M. Gradient Episodic Memory. NeurIPS 2017.
+    """
+
+    name = "icarl"
+    needs = frozenset({"t"})
+    tensors_alone = False  # the samples of the running task grow in number
+    horizon = Horizon("task")
+    Settings = ICaRLSettings
+    settings: ICaRLSettings
+    memory: HerdedMemory
+
+    def __init__(
+        self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
+    ) -> None:
+        super().__init__(network, seed=seed, device=device, **settings)
+        self.memory = HerdedMemory(self.settings.memory_size, self.labels, self.generator)
+        self._running: int | None = None  # the task that is being learnt
+        self._said = torch.empty(0, 0, device=self.device)  # the logits of each exemplar at the last refresh
+        self._old: SoftmaxNetwork | None = None  # the network at the last refresh; only in the original
+        self._known = 0  # how many classes it knew
+        self._means: tuple[Tensor, Tensor] | None = None  # of the exemplars, while the network stays as it is
+
+    # Learning.
+
+    def _hear(self, t: Any, method: str) -> int | None:
+        task = super()._hear(t, method)
+        if method == "observe":
+            if self._running is not None and task != self._running:
+                self.end_horizon()
+            self._running = task
+        return task
+
+    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
+        """The slots of a batch, the exemplars of each iteration, and the rows that keep the batch."""
+        slots = np.array(self.labels.slots(labels))
+        memory = self.memory
+        draws = [
+            memory.draw(len(slots)) if self.settings.original else memory.draw_of_each()
+            for _ in range(self.settings.iterations)
+        ]
+        rows, old_slots = (np.array(parts) for parts in zip(*draws, strict=True))
+        return [slots, rows, old_slots, *([memory.admit(slots)] if keep else [])]
+
+    def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
+        """All that is done with one batch. plan: as the base's, but the batch is kept in the horizon."""
+        self._means = None
+        for rows, old_slots in zip(plan[0], plan[1], strict=True):
+            old = self.memory.recall(rows)
+            if self.settings.original:
+                self._sigmoid_step(as_input(torch.cat([x, old])), torch.cat([slots, old_slots]))
+            else:
+                self.step(x, slots, old, self._said[rows])
+        if len(plan) == 3:
+            self.memory.write(x, plan[2])
+
+    def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
+        """One step of CE(B_n) + strength · KL(then ‖ now), over one exemplar of each class that has any.
+
+        The divergence is the mean over exemplars and outputs. replay: the exemplars, and their logits then.
+        """
+        loss = cross_entropy(self._logits(as_input(x)), slots)
+        old, said = replay
+        if len(old) > 1:  # batch-norm can't take a single one
+            now = self._logits(as_input(old))[:, : said.shape[1]]  # the outputs that there were then
+            divergence = kl_div(now.log_softmax(1), said.softmax(1), reduction="sum") / now.numel()
+            loss = loss + self.settings.strength * divergence
+        self._descend(loss)
+
+    def _sigmoid_step(self, x: Tensor, slots: Tensor) -> None:
+        """The original's: a sigmoid each, with what the old network says as the target of the classes it knew."""
+        logits = self.network(x)[:, : self._outputs()]  # type: ignore[misc]
+        targets = one_hot(slots, logits.shape[1]).float()
+        if self._old is not None:
+            with torch.no_grad():
+                targets[:, : self._known] = self._old(x)[:, : self._known].sigmoid()
+        loss = binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        weights = torch.ones_like(loss[0])
+        weights[: self._known] = self.settings.strength
+        self._descend((loss * weights).sum(1).mean())
+
+    def end_horizon(self) -> None:
+        """The task is over: herd its classes, cut the lists of the others, note what is said of all exemplars."""
+        if self.network is None or not self.memory.refresh(self._herd):
+            return
+        self._means = None
+        self._known = len(self.labels)
+        if self.settings.original:
+            assert isinstance(self.network, SoftmaxNetwork)
+            self._old = copy.deepcopy(self.network).eval().requires_grad_(False)
+        else:
+            self._said = self._in_chunks(self.memory.samples()[0], "end_horizon", self._open_logits)
+
+    def _herd(self, samples: Tensor, count: int) -> Tensor:
+        return herd(self.embed(samples), count, self.settings.original)
+
+    # Predicting.
+
+    def features(self, x: Tensor) -> Tensor:
+        """The logits; in the original what the last layer is given, at unit length."""
+        return normalize(super().features(x)) if self.settings.original else self._open_logits(x)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """How near the mean of each class is, −‖f − μ‖; a class without exemplars is infinitely far."""
+        slots, means = self.class_means()
+        if not len(slots):
+            return torch.zeros(len(x), len(self.labels), device=self.device)
+        scores = torch.full((len(x), len(self.labels)), -torch.inf, device=self.device)
+        features = self.features(x)
+        scores[:, slots] = -torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist")
+        return scores
+
+    def class_means(self) -> tuple[Tensor, Tensor]:
+        """The slots of the classes that have exemplars, and the mean features of these as the network is now."""
+        if self._means is None:
+            x, labels = self.memory.samples()
+            if not labels:
+                return torch.empty(0, dtype=torch.int64), torch.empty(0, 0)
+            places = torch.tensor(self.labels.slots(labels), device=self.device)
+            features = self.embed(x)
+            slots = torch.tensor(sorted(set(places.tolist())), device=self.device)
+            means = torch.stack([features[places == slot].mean(0) for slot in slots])
+            self._means = slots, normalize(means) if self.settings.original else means
+        return self._means
+
+    def _open_logits(self, x: Tensor) -> Tensor:
+        return self._logits(x)[:, : self._outputs()]
+
+    def _outputs(self) -> int:
+        """How many outputs take part."""
+        return max(self.settings.outputs, len(self.labels))
+
+    def _hold_still(self, still: Any) -> None:
+        super()._hold_still(still)
+        still._means = self.class_means() if self.labels else None
+
+    def _open_classes(self, classes: int) -> None:
+        super()._open_classes(classes)
+        self.memory.open_classes(classes)
+        self._means = None
+
+    # Resources and state.
+
+    def footprint(self) -> dict[str, int]:
+        """Bytes of M_r, of what was said of it, and, beyond M, of all samples of the running task."""
+        old = [] if self._old is None else [*self._old.parameters(), *self._old.buffers()]
+        said = {"old network": sum(part.nbytes for part in old)} if self.settings.original else {}
+        said = said or {"logits": self._said.nbytes}
+        return super().footprint() | said | {"horizon": self.memory.horizon_nbytes()}
+
+    def _parts(self) -> State:
+        running = [] if self._running is None else [self._running]
+        state = super()._parts() | {"running": torch.tensor(running), "known": torch.tensor([self._known])}
+        if self._old is not None:
+            return state | {f"old.{name}": part.clone() for name, part in self._old.state_dict().items()}
+        return state | {"said": self._said.clone()}
+
+    def _take_parts(self, state: State) -> None:
+        super()._take_parts(state)
+        self._running = next(iter(state["running"].tolist()), None)
+        self._known = int(state["known"])
+        weights = {name[4:]: part for name, part in state.items() if name.startswith("old.")}
+        if not weights:
+            self._said = state["said"].to(self.device)
+            return
+        self._old = copy.deepcopy(self.network)  # type: ignore[assignment]
+        assert isinstance(self._old, SoftmaxNetwork)
+        outputs, inputs = weights["head.weight"].shape  # fewer than now, if classes came since
+        self._old.head = nn.Linear(inputs, outputs, device=self.device)
+        self._old.load_state_dict(weights)
+        self._old.eval().requires_grad_(False)

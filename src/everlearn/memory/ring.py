@@ -1,0 +1,96 @@
+"""M_r by task: a ring for each, which keeps the task's most recent samples.
+
+The memory is shared out equally among the tasks that are announced, from the start. A ring is
+written round and round: once it is full, each new sample takes the place of the oldest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from everlearn.memory.base import Integers, ReplayMemory
+from everlearn.memory.labels import LabelTable
+
+__all__ = ["RingMemory"]
+
+
+class RingMemory(ReplayMemory):
+    """The ⌊size / tasks⌋ most recent samples of each task.
+
+    tasks: how many there will be.
+    """
+
+    def __init__(self, size: int, tasks: int, labels: LabelTable, generator: torch.Generator) -> None:
+        super().__init__(size, labels, generator)
+        self.quota = size // tasks
+        self.tasks: list[int] = []  # the tasks met, each with the ring of the same number
+        self.running = 0  # the task whose samples come now
+        self._came: Integers = np.zeros(tasks, np.int64)  # samples that ever came to each ring
+        self._rows: Integers = np.zeros((tasks, self.quota), np.int64)  # where each place of a ring lies
+        self._slots: Integers = np.zeros((tasks, self.quota), np.int64)  # the class of each place
+
+    def __len__(self) -> int:
+        """How many exemplars are kept."""
+        return int(self._filled().sum())
+
+    def open_classes(self, classes: int) -> None:
+        """Nothing changes: it is the tasks that share the memory."""
+
+    def room(self, task: int) -> bool:
+        """Whether this task has a ring or can get one."""
+        return task in self.tasks or len(self.tasks) < len(self._came)
+
+    def draw(self, count: int) -> tuple[Integers, Integers]:
+        """Rows and slots of `count` exemplars, uniform, without replacement (fewer if fewer are kept)."""
+        rows, slots = self._kept()
+        chosen = torch.randperm(len(rows), generator=self._generator)[:count].numpy()
+        return rows[chosen], slots[chosen]
+
+    def admit(self, slots: Integers) -> Integers:
+        """Decide where each new sample of the running task is kept: its row, the last row for nowhere.
+
+        Of a batch longer than the ring the end stays.
+        """
+        if self.running not in self.tasks:
+            self.tasks.append(self.running)
+        ring = self.tasks.index(self.running)
+        taken, free = self._filled()[ring], len(self)
+        numbers = self._came[ring] + np.arange(len(slots))[-self.quota :]
+        places = numbers % self.quota
+        fresh = places[places >= taken]
+        self._rows[ring, fresh] = free + np.arange(len(fresh))
+        self._slots[ring, places] = slots[-self.quota :]
+        self._came[ring] += len(slots)
+        passed = np.full(len(slots) - len(places), self.size)
+        return np.concatenate([passed, self._rows[ring, places]])
+
+    def past(self) -> list[tuple[Integers, Integers]]:
+        """Rows and slots of each task met but the running one."""
+        return [self._ring(ring) for ring, task in enumerate(self.tasks) if task != self.running]
+
+    def _ring(self, ring: int) -> tuple[Integers, Integers]:
+        filled = self._filled()[ring]
+        return self._rows[ring, :filled], self._slots[ring, :filled]
+
+    def _filled(self) -> Integers:
+        return np.minimum(self._came, self.quota)
+
+    # State.
+
+    def _kept(self) -> tuple[Integers, Integers]:
+        filled = np.arange(self.quota) < self._filled()[:, None]  # [tasks, quota]
+        return self._rows[filled], self._slots[filled]
+
+    def _book(self) -> dict[str, Integers]:
+        return {"slots": self._kept()[1], "came": self._came, "tasks": np.array(self.tasks, np.int64)}
+
+    def _reopen(self, book: dict[str, Integers], samples: int) -> None:
+        self._came, self.tasks = book["came"], book["tasks"].tolist()
+        if not len(self) == samples == len(book["slots"]) or len(self._came) != len(self._rows):
+            raise ValueError(
+                f"rings of {self.quota} to which {self._came.tolist()} came can't keep {samples}"
+            )
+        filled = np.arange(self.quota) < self._filled()[:, None]
+        self._rows[filled] = np.arange(samples)
+        self._slots[filled] = book["slots"]
