@@ -1,6 +1,6 @@
 """What asynchronous evaluation costs the learner: its speed with a worker that evaluates, beside its speed alone.
 
-    python benchmarks/asynchronous.py [--data-dir DIR] [--every 100] [--turns 7]
+    python benchmarks/asynchronous.py [--data-dir DIR] [--every 500] [--turns 7]
 
 CoPE on split-mnist, one thread each for learner and worker, so two cores are needed; random images of the
 same size where MNIST is not at hand. Both kinds of run take turns in one process, so that a busy machine slows
@@ -44,7 +44,7 @@ def speeds(source: Stream, evaluator: Evaluator) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data-dir")
-    parser.add_argument("--every", type=int, default=100, help="batches from one evaluation to the next")
+    parser.add_argument("--every", type=int, default=500, help="batches from one evaluation to the next")
     parser.add_argument("--turns", type=int, default=7)
     flags = parser.parse_args()
     source, name = mnist_or_random(flags.data_dir)

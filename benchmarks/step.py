@@ -1,6 +1,6 @@
 """What a batch costs: each learner's `observe` beside a bare cross-entropy step on the same 20 images.
 
-    python benchmarks/step.py [--network mlp | slim-resnet18]
+    python benchmarks/step.py [--network mlp | slim-resnet18] [--learners cope]
 
 One core, random images of the right size (the arithmetic does not depend on their content), 10 new and
 10 replayed. Both are timed in turns in one process, so that a busy machine slows both; the ratio is of medians.
@@ -52,10 +52,12 @@ def observing_with(learner: Learner, network: str, classes: int) -> Callable[[],
         (torch.randint(0, 256, (10, *SHAPES[network]), dtype=torch.uint8), torch.randint(0, classes, (10,)))
         for _ in range(100)
     ]
-    endless = itertools.cycle(batches)
+    tasks = [task for task in range(5) for _ in range(160)]  # for those who must be told; the last one stays
+    endless = zip(itertools.cycle(batches), itertools.chain(tasks, itertools.repeat(4)), strict=False)
 
     def step() -> None:
-        learner.observe(*next(endless))
+        (x, y), t = next(endless)
+        learner.observe(x, y, t)
 
     return step
 
@@ -69,14 +71,19 @@ def seconds(step: Callable[[], None], repeats: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    captured = [name for name, kind in learners.registry().items() if kind.tensors_alone]
     parser.add_argument("--network", choices=SHAPES, default="mlp")
-    network = parser.parse_args().network
+    parser.add_argument(
+        "--learners", nargs="*", choices=captured, help="by default all whose step is tensors alone"
+    )
+    options = parser.parse_args()
+    network = options.network
     torch.set_num_threads(1)
     repeats = 25 if network == "mlp" else 2
     steps = {"bare cross-entropy": bare_step(network)}
     if network == "slim-resnet18":
         steps["bare, channels-last"] = bare_step(network, channels_last=True)
-    steps |= {name: observing(name, network) for name in learners.registry()}
+    steps |= {name: observing(name, network) for name in options.learners or captured}
     for step in steps.values():
         seconds(step, WARM_UP if network == "mlp" else 5)
     times: dict[str, list[float]] = {name: [] for name in steps}

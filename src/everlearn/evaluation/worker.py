@@ -36,6 +36,10 @@ class EvaluationWorker:
         self._process = context.Process(target=_serve, args=(theirs, evaluator), daemon=True)
         self._process.start()
         theirs.close()
+        try:
+            self._pipe.recv()  # it has loaded what it needs, and will take no more of the machine until asked
+        except (EOFError, OSError):
+            raise _ended() from None
         self._tests: Tests | None = None
         self._ready: list[Evaluation] = []
         self._handed_over = self._received = 0
@@ -91,6 +95,7 @@ def _ended() -> RuntimeError:
 def _serve(pipe: Connection, evaluator: Evaluator) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner's process decides what an interruption ends
     torch.set_num_threads(1)
+    pipe.send("ready")
     tests: Tests = ()
     while True:
         try:
