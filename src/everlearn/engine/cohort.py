@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from everlearn.capture import Captured
-from everlearn.engine.loop import Run, Stopwatch, one_thread
+from everlearn.engine.loop import Run
 from everlearn.engine.result import Result
+from everlearn.engine.watch import Stopwatch, one_thread
 from everlearn.memory.labels import as_labels
 from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, NamedTuple
@@ -14,16 +13,17 @@ from everlearn.engine.clock import Clock
 from everlearn.engine.horizon import HorizonMemory
 from everlearn.engine.novelty import Novelty
 from everlearn.engine.result import Embedding, Result
+from everlearn.engine.terms import StreamError, as_detector, changes, check_told, failed, in_order
+from everlearn.engine.watch import Stopwatch, one_thread
 from everlearn.evaluation.evaluator import Evaluator
 from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.worker import EvaluationWorker
 from everlearn.learners.base import Learner
 from everlearn.memory.labels import Label, as_labels
 from everlearn.streams import as_stream
-from everlearn.streams.base import Batch, Stream
+from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
 from everlearn.streams.paradigms import Paradigm, paradigm
-from everlearn.streams.scenarios import rearranged
 
 __all__ = ["Result", "StreamError", "run"]
 
@@ -31,10 +31,6 @@ Progress = Callable[[int], None]
 
 # So many held-out samples make a picture of the embedding, and stay few enough to keep with a result.
 IN_A_PICTURE = 1000
-
-
-class StreamError(RuntimeError):
-    """The stream itself failed; the learner keeps all that came before."""
 
 
 class Arrival(NamedTuple):
@@ -97,13 +93,13 @@ class Run:
         progress: Progress | None = None,
     ) -> None:
         self.learner = learner
-        self.stream = _in_order(as_stream(stream), learner)
+        self.stream = in_order(as_stream(stream), learner)
         self.paradigm = paradigm(told) if isinstance(told, str) else told
         if self.paradigm is not None and horizon is None and learner.horizon == Horizon():
             horizon = self.paradigm.horizon
         self.horizon = HorizonMemory(horizon or learner.horizon, learner.seed)
         self.novelty = Novelty() if infer == "novelty" else None
-        _check_told(learner, self.stream, self.paradigm, self.horizon.horizon, infer)
+        check_told(learner, self.stream, self.paradigm, self.horizon.horizon, infer)
         self.clock = clock
         if samples is not None and samples < 1:
             raise ValueError(f"samples must be at least 1, or None for the whole stream, not {samples}")
@@ -112,7 +108,7 @@ class Run:
         self.evaluator = evaluator or Evaluator()
         if self.paradigm is not None and self.paradigm.evaluator_told_t:
             self.evaluator = dataclasses.replace(self.evaluator, confined=True)
-        self.detector = _detector(detector)
+        self.detector = as_detector(detector)
         self.history: list[Evaluation] = []
         self.correct: list[int] = []
         self.sizes: list[int] = []
@@ -210,7 +206,7 @@ class Run:
             except StopIteration:
                 break
             except Exception as error:
-                self.failure = _failed(self.stream, number + 1, error)
+                self.failure = failed(self.stream, number + 1, error)
                 return
             number += 1
             yield Arrival(number, until, batch, batch.t if tells else None)
@@ -219,7 +215,7 @@ class Run:
 
     def _learn(self, arrival: Arrival, worker: EvaluationWorker | None) -> None:
         x, y, _ = arrival.batch
-        if _changes(self.told, arrival.told) and self.horizon.over(transition=True):
+        if changes(self.told, arrival.told) and self.horizon.over(transition=True):
             self._end_horizon()
         self.told = arrival.told
         self.before(arrival.batch, worker)
@@ -229,7 +225,7 @@ class Run:
 
     def before(self, batch: Batch, worker: EvaluationWorker | None = None) -> None:
         """What comes before a batch is learnt: if it is of another task, the last one has ended."""
-        if _changes(self.task, batch.t) and self.evaluator.due(self.learner.batches, transition=True):
+        if changes(self.task, batch.t) and self.evaluator.due(self.learner.batches, transition=True):
             self._look(worker)
         self.task = batch.t if batch.t is not None else self.task
 
@@ -327,109 +323,3 @@ class Run:
         else:
             with self.watch.stopped():
                 self.history.append(self.evaluator.evaluate(self.learner, *asked))
-
-
-def _in_order(stream: Stream, learner: Learner) -> Stream:
-    """The stream in the order that the learner asks for."""
-    return stream if learner.scenario is None else rearranged(stream, learner.scenario)
-
-
-def _check_told(
-    learner: Learner, stream: Stream, told: Paradigm | None, horizon: Horizon, infer: str | None
-) -> None:
-    """Refuse what needs to be told more than it is, before anything runs."""
-    if infer not in (None, "novelty"):
-        raise ValueError(f'infer is "novelty" or None, not {infer!r}')
-    if told is not None and told.iid and getattr(stream, "scenario", "iid") != "iid":
-        raise ValueError(
-            f'{told.name} learning is from an iid stream, but {stream.name!r} is not: scenario="iid"'
-        )
-    hides = told is not None and not told.learner_told_t
-    known = _tells(stream) - ({"t", "tasks"} if hides else set()) | ({"t"} if infer else set())
-    wanted: dict[str, frozenset[str]] = {learner.name: frozenset(learner.needs)}
-    if horizon.extent == "task":
-        wanted["a horizon of one task"] = frozenset({"t"})
-    if told is not None and told.learner_told_t:
-        wanted[f"{told.name} learning"] = frozenset({"t"})
-    for who, needs in wanted.items():
-        missing = needs - known
-        if missing:
-            where = f"{told.name} learning" if told is not None and hides else repr(stream.name)
-            remedy = '; infer="novelty" infers t from the stream' if "t" in missing else ""
-            raise ValueError(
-                f"{who} must be told {' and '.join(sorted(missing))}, which {where} hides{remedy}"
-            )
-
-
-def _tells(stream: Stream) -> frozenset[str]:
-    """What a stream tells; a user's own says so with its first batch, which may fail."""
-    try:
-        return stream.tells
-    except Exception as error:
-        raise _failed(stream, 1, error) from error
-
-
-def _failed(stream: Stream, number: int, error: Exception) -> StreamError:
-    failure = StreamError(f"the stream {stream.name!r} failed at batch {number}: {error}")
-    failure.__cause__ = error
-    return failure
-
-
-def _changes(before: Any, now: Any) -> bool:
-    """Whether a task has ended: there was one, and this is another."""
-    return before is not None and now is not None and now != before
-
-
-def _detector(detector: Any) -> Any:
-    if detector != "adwin":
-        if detector is not None and not hasattr(detector, "update"):
-            raise ValueError(f'detector is "adwin" or one of River\'s drift detectors, not {detector!r}')
-        return detector
-    try:
-        from river import drift
-    except ImportError:
-        raise ImportError("ADWIN comes with River: pip install 'everlearn[river]'") from None
-    return drift.ADWIN()  # type: ignore[no-untyped-call]
-
-
-class Stopwatch:
-    """Counts the seconds inside a `with`, less those inside `stopped`; waits for the device at both ends."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.seconds = 0.0
-        self.device = device
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
-
-    def __enter__(self) -> Stopwatch:
-        self._since = self._now()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds += self._now() - self._since
-
-    def lap(self) -> float:
-        """The seconds counted since the last lap."""
-        seconds, self.seconds = self.seconds, 0.0
-        return seconds
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Time in here is not counted."""
-        self.__exit__()
-        yield
-        self.__enter__()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread, which is fastest for networks of this size; then as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

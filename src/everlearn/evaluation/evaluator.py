@@ -11,7 +11,8 @@ import torch
 
 from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.representation import prototype_shift, prototype_truth, variance
-from everlearn.learners.base import Learner, Snapshot
+from everlearn.learners.base import Learner
+from everlearn.learners.snapshot import Snapshot
 from everlearn.memory.labels import Label, as_labels
 from everlearn.streams.own import as_tests
 

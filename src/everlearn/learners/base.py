@@ -24,6 +24,7 @@ from everlearn import checkpoint
 from everlearn.capture import Captured
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.learners.border import as_samples, check_samples, probe
+from everlearn.learners.snapshot import Snapshot
 from everlearn.memory.base import ReplayMemory
 from everlearn.memory.labels import Label, LabelTable, as_labels, decode_label, encode_label
 from everlearn.networks import as_input
@@ -430,44 +431,6 @@ class Learner(ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file, atomically."""
         checkpoint.write(self.state_dict(), path)
-
-
-class Snapshot:
-    """A learner at one moment: immutable, and safe to ask from other threads while the learner goes on.
-
-    batches, samples: how much the learner had observed.
-    """
-
-    def __init__(self, still: Learner, exemplars: dict[Label, int]) -> None:
-        self._still = still
-        self._exemplars = exemplars
-        self.batches, self.samples = still.batches, still.samples
-
-    @property
-    def classes(self) -> list[Label]:
-        """The labels seen by then, in the order first seen."""
-        return self._still.classes
-
-    @property
-    def prototypes(self) -> dict[Label, Tensor]:
-        """The prototype of each class, where the learner has any."""
-        return dict(getattr(self._still, "prototypes", {}))
-
-    def exemplars(self) -> dict[Label, int]:
-        """How many exemplars of each class the replay memory held."""
-        return dict(self._exemplars)
-
-    def predict(self, x: Any) -> list[Label]:
-        """The label of each sample, among those seen by then."""
-        return self._still.predict(x)
-
-    def predict_proba(self, x: Any) -> NDArray[np.float32]:
-        """A row of probabilities per sample, over `classes`."""
-        return self._still.predict_proba(x)
-
-    def embed(self, x: Any) -> Tensor:
-        """The features of each sample from which the prediction is made."""
-        return self._still.embed(x)
 
 
 def read_meta(state: State) -> dict[str, Any]:

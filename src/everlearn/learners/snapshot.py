@@ -1,0 +1,54 @@
+"""A learner at one moment, for predictions alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from everlearn.memory.labels import Label
+
+if TYPE_CHECKING:
+    from everlearn.learners.base import Learner
+
+__all__ = ["Snapshot"]
+
+
+class Snapshot:
+    """A learner at one moment: immutable, and safe to ask from other threads while the learner goes on.
+
+    batches, samples: how much the learner had observed.
+    """
+
+    def __init__(self, still: Learner, exemplars: dict[Label, int]) -> None:
+        self._still = still
+        self._exemplars = exemplars
+        self.batches, self.samples = still.batches, still.samples
+
+    @property
+    def classes(self) -> list[Label]:
+        """The labels seen by then, in the order first seen."""
+        return self._still.classes
+
+    @property
+    def prototypes(self) -> dict[Label, Tensor]:
+        """The prototype of each class, where the learner has any."""
+        return dict(getattr(self._still, "prototypes", {}))
+
+    def exemplars(self) -> dict[Label, int]:
+        """How many exemplars of each class the replay memory held."""
+        return dict(self._exemplars)
+
+    def predict(self, x: Any) -> list[Label]:
+        """The label of each sample, among those seen by then."""
+        return self._still.predict(x)
+
+    def predict_proba(self, x: Any) -> NDArray[np.float32]:
+        """A row of probabilities per sample, over `classes`."""
+        return self._still.predict_proba(x)
+
+    def embed(self, x: Any) -> Tensor:
+        """The features of each sample from which the prediction is made."""
+        return self._still.embed(x)
