@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Array", "as_arrays", "largest", "product"]
+__all__ = ["Array", "as_arrays", "as_double", "largest", "like", "product", "take"]
 
 Array = Any
 """A torch tensor or a numpy array."""
+
+FEW = 2**17
 
 
 def as_arrays(*tensors: Tensor | None) -> tuple[Any, list[Array]]:
@@ -22,10 +24,25 @@ def as_arrays(*tensors: Tensor | None) -> tuple[Any, list[Array]]:
 
 
 def product(left: Array, right: Array) -> Array:
-    """A matrix product, by torch in any case: numpy's would start threads of its own."""
-    if isinstance(left, Tensor):
+    """A matrix product; a large one by torch in any case, since numpy's would start threads of its own."""
+    if isinstance(left, Tensor) or left.size * right.shape[1] < FEW:
         return left @ right
     return (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()
+
+
+def take(values: Array, columns: Array) -> Array:
+    """These columns, in this order."""
+    return values[:, columns] if isinstance(values, Tensor) else values.take(columns, 1)
+
+
+def as_double(values: Array) -> Array:
+    """The values in float64."""
+    return values.double() if isinstance(values, Tensor) else values.astype(np.float64)
+
+
+def like(values: Array, other: Array) -> Array:
+    """The values in the other's type."""
+    return values.to(other.dtype) if isinstance(values, Tensor) else values.astype(other.dtype)
 
 
 def largest(values: Array) -> Array:

@@ -1,27 +1,29 @@
 """The pseudo-prototypical proxy (PPP) loss, equations 2 to 6 of the paper.
 
-Everything is a log-sigmoid. With s = f·q/τ for a proxy q of class c, and the rest
-R(f, c) = log Σ_{k≠c} exp(f·p^k/τ), equation 5 reads P(c|f, q) = σ(s − R(f, c)) and its
-complement 1 − P = σ(R(f, c) − s): no probability is ever subtracted from one, so the loss
-stays finite in float32 however saturated a pair is.
+With a = exp(f·q/τ) for a proxy q of class c, and the rest r = Σ_{k≠c} exp(f·p^k/τ), equation 5 reads
+P(c|f, q) = a / (a + r), and its complement is r / (a + r): no probability is ever subtracted from one.
+Below, what stands for a prototype as the proxy has a plain name, and for a pseudo-prototype one with a `_`.
+All exponents are taken relative to the nearest prototype's, in float64: exact for any temperature above
+0.003, and finite below.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from everlearn.arrays import Array, as_arrays, largest, product
+from everlearn.arrays import Array, as_arrays, as_double, largest, like, product, take
 
 __all__ = ["Gradient", "ppp_gradient", "ppp_loss"]
 
 Gradient = Literal["released", "full", "detached"]
 
-# A log-probability that is zero for every purpose, and finite: no NaN from inf − inf.
+# A score so low that its exponential is 0, and finite: no NaN from inf − inf.
 NEVER = -1e4
+# How far exponents may go in float64; and what keeps 0 from being divided by 0.
+FAR, TINY = 700, 1e-300
 
 
 def ppp_loss(
@@ -76,7 +78,7 @@ def ppp_gradient(
 
 
 class _PPPLoss(torch.autograd.Function):
-    """Value and gradient in one pass; the gradient has a closed form in the same sigmoids."""
+    """Value and gradient in one pass; the gradient has a closed form in the same terms."""
 
     @staticmethod
     def forward(
@@ -111,9 +113,8 @@ def _computed(
 ) -> tuple[Tensor, Tensor]:
     """Loss and gradient, as tensors."""
     xp, arrays = as_arrays(features, slots, prototypes, seen, valid)
-    f, y, p, s, v = arrays
-    loss, slope = _value_and_gradient(xp, f, y, p, s, v, *options)
-    return torch.as_tensor(loss, dtype=features.dtype), torch.as_tensor(slope)
+    loss, slope = _value_and_gradient(xp, *arrays, *options)
+    return torch.as_tensor(loss, dtype=features.dtype), torch.as_tensor(slope, dtype=features.dtype)
 
 
 def _value_and_gradient(
@@ -132,98 +133,85 @@ def _value_and_gradient(
 
     Rows j are queries, columns i the samples they meet. xp: torch or numpy; all here means the same in both.
     """
-    batch = len(features)
     scaled = features / temperature
-    scores = product(scaled, prototypes.T)  # f_j·p^k/τ  [batch, classes]
+    scores = as_double(product(scaled, prototypes.T))  # f_j·p^k/τ  [batch, classes]
     if seen is not None:
         scores = xp.where(seen, scores, NEVER)
-    classes = xp.arange(scores.shape[1], device=scores.device)
-    rest = _Rest(xp, scores, classes)
-    R = rest.value[:, slots]  # R(f_j, y_i)  [batch, batch]
-    Q = scores[:, slots]  # f_j·p^{y_i}/τ
-    S = product(scaled, features.T)  # f_j·f_i/τ
-
-    samples = xp.arange(batch, device=scores.device)
-    own = samples[:, None] == samples
-    same = slots[:, None] == slots
-    apart = ~same
-    count: Any = batch
+    rest = _Rest(xp, scores)
+    owners = as_double(slots[:, None] == rest.classes)  # [batch, classes]
+    r = take(rest.value, slots)  # of f_j and the class of i  [batch, batch]
+    a = take(rest.weights, slots)  # of f_j and p^{y_i}
+    a_ = xp.exp((as_double(product(scaled, features.T)) - rest.peak).clip(-FAR, FAR))  # of f_j and f_i
+    sums, sums_ = a + r, a_ + r
+    same = as_double(slots[:, None] == slots)
+    apart, pairs = 1 - same, same - xp.eye(len(features), device=scores.device)
+    counted: Any = 1
+    size: Any = len(features)
     if valid is not None:
-        both = valid[:, None] & valid
-        own, same, apart, count = own & both, same & both, apart & both, valid.sum()
+        counted, size = as_double(valid), valid.sum()
+        both = counted[:, None] * counted
+        apart, pairs = apart * both, pairs * both
 
-    # What each log-sigmoid is taken of: the pull of the attractors on f_j (eq. 3; its prototype stands on the
-    # diagonal, where f_j would meet itself), and the push of the two repellors p^{y_i} and f_i (eq. 4).
-    pull = xp.where(own, Q, S) - R.diagonal()[:, None]
-    forces = xp.stack([pull, R - Q, R - S])
-    logs = forces.clip(max=0) - xp.log1p(xp.exp(-abs(forces)))
-    attractors = same if pseudo_prototypes else own
-    attractor = _log_sum(xp, xp.where(attractors, logs[0], NEVER))[0]
-    repellor = xp.logaddexp(logs[1], logs[2]) if pseudo_prototypes else logs[1]
-
-    # ∂(−|B|·L) by each force z: the share of exp(log σ(z)) in its sum, times the slope σ(−z) = exp(log σ(z) − z).
-    slopes = 2 * logs - forces
-    by_pull = xp.exp(xp.where(attractors, slopes[0] - attractor, NEVER))
-    by_push = xp.exp(xp.where(apart, slopes[1:] - repellor, NEVER))
-    by_prototype = own * by_pull - by_push[0]
-    by_rest = by_push[0] - own * by_pull.sum(axis=1, keepdims=True)
+    # The attractors of f_j (eq. 3) are its prototype and the other samples of its class.
+    # ∂ log Σ P by the log of an a: P (1 − P) / Σ P.
+    near = a.diagonal() / sums.diagonal() * counted  # P(c|f_j, p^c)  [batch]
+    near_ = pairs * a_ / sums_  # P(c|f_j, f_i)
+    attracted = near + near_.sum(1) if pseudo_prototypes else near
+    pull = near * r.diagonal() / (sums.diagonal() * (attracted + TINY))
+    pulled = pull
+    # The repellors of f_j (eq. 4) are p^{y_i} and f_i. −∂ log Σ (1 − P) by the log of an a is P (1 − P) / Σ (1 − P);
+    # with 1 − P = r / (a + r) for both, the r cancels.
+    push = apart * a / sums
+    push_of_rest = push
     if pseudo_prototypes:
-        by_rest = by_rest + by_push[1]
+        pull_ = near_ * r / (sums_ * (attracted + TINY)[:, None])
+        pulled = pull + pull_.sum(1)
+        push_ = apart * a_ * sums / (sums_ * (sums + sums_))
+        push = push * sums_ / (sums + sums_)
+        push_of_rest = push + push_
 
     # From samples back to classes: every sample of a class shares the class's prototype.
-    owners = (slots[:, None] == classes) * xp.ones_like(scores)
-    by_scores = product(by_prototype, owners) + rest.backward(product(by_rest, owners))
-    slope = product(by_scores, prototypes)
+    by_rest = product(push_of_rest, owners) - owners * pulled[:, None]
+    by_scores = owners * pull[:, None] - product(push, owners) + rest.backward(by_rest)
+    slope = product(like(by_scores, features), prototypes)
     if pseudo_prototypes:
         # f_j meets f_i as a constant and, where the gradient runs through pseudo-prototypes, f_i meets f_j.
-        between = by_pull * ~own
-        meets = between - by_push[1]
+        meets = pull_ - push_
         if gradient != "detached":
-            meets = meets - by_push[1].T
+            meets = meets - push_.T
         if gradient == "full":
-            meets = meets + between.T
-        slope = slope + product(meets, features)
-    total = _total(xp, attractor, attractors, repellor, apart, pseudo_prototypes) if with_value else 0.0
-    return -total / count, slope / (-temperature * count)
-
-
-def _total(
-    xp: Any, attractor: Array, attractors: Array, repellor: Array, apart: Array, pseudo_prototypes: bool
-) -> Array:
-    """Σ_i log P(c|x_i) + Σ_i Σ_j log(1 − P_i(c|x_j)), from the logs of the sums in eq. 3 and 4."""
-    sizes = attractors.sum(axis=1, keepdims=True)
-    log_means = attractor - xp.log(sizes.clip(min=1))
-    repelled = repellor - math.log(2.0 if pseudo_prototypes else 1.0)  # |U| is 2 or 1
-    return xp.where(sizes > 0, log_means, 0.0).sum() + xp.where(apart, repelled, 0.0).sum()
+            meets = meets + pull_.T
+        slope = slope + product(like(meets, features), features)
+    value: Any = 0.0
+    if with_value:
+        # Σ_i log P(c|x_i) + Σ_i Σ_j log(1 − P_i(c|x_j)), each the log of a mean over its proxies.
+        proxies = 1 + pairs.sum(1) if pseudo_prototypes else 1
+        away = (r / sums + r / sums_) / 2 if pseudo_prototypes else r / sums
+        drawn = xp.where(attracted > 0, attracted / proxies, TINY)
+        value = (xp.log(drawn) * counted).sum() + (xp.log(away + TINY) * apart).sum()
+    return -value / size, slope / (-temperature * size)
 
 
 class _Rest:
-    """R(f_j, c) = log Σ_{k≠c} exp(scores[j, k]) for every class at once, in one pass over the classes.
+    """r = Σ_{k≠c} exp(scores[j, k]) relative to the row's largest, for every class c at once.
 
-    Taking a class out of the sum by subtraction loses no digits as long as it is not the largest
-    term, since what is left is then at least half; the strongest class gets a sum of its own.
+    Taking a class out of the sum by subtraction loses no digits as long as it is not the largest term,
+    since the largest is left then; the strongest class gets a sum of its own.
     """
 
-    def __init__(self, xp: Any, scores: Array, classes: Array) -> None:
-        peak = largest(scores)
-        self.strongest = classes == scores.argmax(axis=1, keepdims=True)
-        without_strongest, self.others = _log_sum(xp, xp.where(self.strongest, NEVER, scores))
-        self.weights = xp.exp(scores - peak)
-        left = xp.where(self.strongest, 1.0, self.weights.sum(axis=1, keepdims=True) - self.weights)
-        self.left = left
-        self.value = xp.where(self.strongest, without_strongest, xp.log(left) + peak)  # [batch, classes]
+    def __init__(self, xp: Any, scores: Array) -> None:
+        self.classes = xp.arange(scores.shape[1], device=scores.device)
+        self.peak = largest(scores)
+        self.weak = as_double(self.classes != scores.argmax(axis=1, keepdims=True))
+        self.weights = xp.exp(scores - self.peak)  # the strongest one's is 1
+        self.others = self.weights * self.weak
+        self.sum = self.others.sum(axis=1, keepdims=True)
+        self.value = self.sum - self.others + self.weak  # [batch, classes]
 
     def backward(self, slope: Array) -> Array:
-        """Σ_c slope[j, c] · ∂R(f_j, c)/∂scores[j, k], the derivative being exp(scores[j, k] − R(f_j, c)) for k≠c."""
-        of_strongest = (slope * self.strongest).sum(axis=1, keepdims=True)
-        rises = slope * ~self.strongest / self.left
+        """Σ_c slope[j, c] · ∂ log r(j, c) / ∂ scores[j, k], the derivative being weights[j, k] / r(j, c) for k≠c."""
+        weak = slope * self.weak
+        rises = weak / (self.value + TINY)
+        of_strongest = (slope - weak).sum(axis=1, keepdims=True)
         through_weak = (rises.sum(axis=1, keepdims=True) - rises) * self.weights
-        return through_weak + of_strongest * self.others
-
-
-def _log_sum(xp: Any, logs: Array) -> tuple[Array, Array]:
-    """log Σ_k exp(logs[j, k]) in a column, and the share of each in the sum."""
-    peak = largest(logs)
-    shares = xp.exp(logs - peak)
-    total = shares.sum(axis=1, keepdims=True)
-    return xp.log(total) + peak, shares / total
+        return through_weak + of_strongest / (self.sum + TINY) * self.others

@@ -7,6 +7,7 @@ learner's gives one logit per class and grows with them.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterator
 
 import torch
@@ -39,17 +40,14 @@ def embedding_network(name: str, shape: tuple[int, ...], hidden: int, embedding:
     return nn.Sequential(body, _last_layer(body, width, embedding or EMBEDDINGS[name]))
 
 
-class SoftmaxNetwork(nn.Module):
+class SoftmaxNetwork(nn.Sequential):
     """A body with a last linear layer of one logit per class, in a room that doubles as classes come."""
 
-    def __init__(self, body: nn.Module, features: int, outputs: int) -> None:
-        super().__init__()
-        self.body = body
-        self.head = _last_layer(body, features, outputs)
+    body: nn.Module
+    head: nn.Linear
 
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(x))
-        return logits
+    def __init__(self, body: nn.Module, features: int, outputs: int) -> None:
+        super().__init__(OrderedDict(body=body, head=_last_layer(body, features, outputs)))
 
     def make_room(self, classes: int) -> bool:
         """Double the last layer until it holds so many classes; True if it had to grow."""

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from everlearn import checkpoint
 from everlearn.capture import Captured
 from everlearn.checkpoint import CheckpointError, State
+from everlearn.descent import Passage, passages
 from everlearn.learners.border import as_samples, check_samples, probe
 from everlearn.learners.snapshot import Snapshot
 from everlearn.memory.base import ReplayMemory
@@ -84,6 +85,7 @@ class Learner(ABC):
     network: nn.Module | None = None
     sample_shape: tuple[int, ...] | None = None
     sample_type: torch.dtype | None = None
+    _pass: Callable[[Tensor], Passage]
 
     def __init__(
         self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
@@ -229,9 +231,9 @@ class Learner(ABC):
     def settle(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
         """What follows the last iteration on a batch, in tensors alone."""
 
-    def _descend(self, outcome: Tensor, slope: Tensor | None = None) -> None:
-        """One step of plain SGD down a loss; or, with its `slope`, of the loss that has this slope by `outcome`."""
-        self._move(torch.autograd.grad(outcome, self.parameters, slope))
+    def _descend(self, loss: Tensor) -> None:
+        """One step of plain SGD down a loss."""
+        self._move(torch.autograd.grad(loss, self.parameters))
 
     @torch.no_grad()
     def _move(self, gradients: tuple[Tensor, ...] | list[Tensor]) -> None:
@@ -335,6 +337,7 @@ class Learner(ABC):
             # Half as fast again on one core of a CPU (benchmarks/step.py); on a GPU no gain at these sizes.
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.parameters = [part for part in network.parameters() if part.requires_grad]
+        self._pass = passages(network, self.parameters)
         self._replaced()
 
     @abstractmethod

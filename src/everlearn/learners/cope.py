@@ -85,9 +85,8 @@ class CoPE(Learner):
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
         """One joint step on B = B_n ∪ B_M; returns the features of both, from before the step."""
         old, old_slots = replay
-        assert self.network is not None
-        embedded = self.network(as_input(torch.cat([x, old])))
-        features, lengths = to_unit_length(embedded.detach())
+        passage = self._pass(as_input(torch.cat([x, old])))
+        features, lengths = to_unit_length(passage.output)
         prototypes, seen = self._evolving.in_use()
         slope = ppp_gradient(
             features,
@@ -98,16 +97,16 @@ class CoPE(Learner):
             pseudo_prototypes=self.settings.pseudo_prototypes,
             gradient=self.settings.gradient,
         )
-        # The gradient is known in closed form up to the network's output; autograd takes it from there.
-        self._descend(embedded, (slope - features * (features * slope).sum(1, keepdim=True)) / lengths)
+        by_output = (slope - features * (features * slope).sum(1, keepdim=True)) / lengths
+        passage.descend(by_output, self.settings.learning_rate)
         return features
 
     def settle(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
         """Move the prototypes to the mean of every replayed batch's features and of B_n's last ones."""
         features = cast(list[Tensor], outcomes)
         batch = len(slots)
-        moved = torch.cat([*(part[batch:] for part in features), features[-1][:batch]])
-        slots = torch.cat([old_slots[0].flatten(), slots])
+        moved = torch.cat([*(part[batch:] for part in features[:-1]), features[-1]])
+        slots = torch.cat([*old_slots[0][:-1], slots, old_slots[0][-1]])
         self._evolving.move(moved, slots, self.settings.momentum, self.settings.renormalise)
 
     def scores(self, x: Tensor) -> Tensor:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from everlearn.learners.softmax import SoftmaxLearner
-from everlearn.networks import as_input
 from everlearn.streams.horizon import Horizon
 
 __all__ = ["Finetune", "IIDOffline", "IIDOnline"]
@@ -33,7 +31,7 @@ class Finetune(SoftmaxLearner):
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step of cross-entropy on the batch."""
-        self._descend(cross_entropy(self._logits(as_input(x)), slots))
+        self._fit(x, slots)
 
 
 class IIDOnline(Finetune):

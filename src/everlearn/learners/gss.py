@@ -85,9 +85,9 @@ class GSS(ReplayLearner):
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """A step of cross-entropy on B_n, then another on B_M."""
         old, old_slots = replay
-        self._descend(cross_entropy(self._logits(as_input(x)), slots))
+        self._fit(x, slots)
         if len(old):
-            self._descend(cross_entropy(self._logits(as_input(old)), old_slots))
+            self._fit(old, old_slots)
 
     # Selecting.
 

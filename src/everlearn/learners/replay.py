@@ -7,11 +7,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from everlearn.learners.softmax import SoftmaxLearner, SoftmaxSettings
 from everlearn.memory.base import ReplayMemory
-from everlearn.networks import as_input
 
 __all__ = ["ReplayLearner", "ReplaySettings"]
 
@@ -45,8 +43,7 @@ class ReplayLearner(SoftmaxLearner):
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step of cross-entropy on B = B_n ∪ B_M, the mean over both."""
         old, old_slots = replay
-        logits = self._logits(as_input(torch.cat([x, old])))
-        self._descend(cross_entropy(logits, torch.cat([slots, old_slots])))
+        self._fit(torch.cat([x, old]), torch.cat([slots, old_slots]))
 
     def _open_classes(self, classes: int) -> None:
         super()._open_classes(classes)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from everlearn.learners.base import Learner, Settings
-from everlearn.networks import SoftmaxNetwork, trunk
+from everlearn.networks import SoftmaxNetwork, as_input, trunk
 
 __all__ = ["SoftmaxLearner", "SoftmaxSettings"]
 
@@ -53,6 +53,13 @@ class SoftmaxLearner(Learner):
     def _among_open(self, logits: Tensor) -> Tensor:
         """The logits, of which those of no class yet take no part in the softmax."""
         return torch.where(self._open, logits, UNSEEN)
+
+    def _fit(self, x: Tensor, slots: Tensor) -> None:
+        """One step of plain SGD on the mean cross-entropy, whose slope by the logits is softmax − one-hot."""
+        passage = self._pass(as_input(x))
+        slope = self._among_open(passage.output).softmax(1)
+        slope.scatter_add_(1, slots[:, None], slope.new_full((len(slots), 1), -1))
+        passage.descend(slope.div_(len(slots)), self.settings.learning_rate)
 
     def _hold_still(self, still: Any) -> None:
         still._open = self._open.clone()

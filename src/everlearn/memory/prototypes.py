@@ -52,7 +52,8 @@ class Prototypes:
         """
         xp, (vectors, features, slots) = as_arrays(self.vectors, features, slots)
         # On the host only the classes that are there; a GPU takes all, since a graph has fixed shapes.
-        present = np.unique(slots) if xp is np else torch.arange(len(vectors), device=vectors.device)
+        all_classes = xp.arange(len(vectors), device=vectors.device)
+        present = np.bincount(slots).nonzero()[0] if xp is np else all_classes
         owners = (present[:, None] == slots) * xp.ones_like(features[:, 0])
         counts = owners.sum(axis=1, keepdims=True)  # [present, 1]
         before = vectors[present]

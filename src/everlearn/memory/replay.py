@@ -81,30 +81,46 @@ class BalancedMemory(ReplayMemory):
         rows = np.full(len(slots), self.size)
         enters = keys > self._floor[slots]
         np.maximum.at(self._dropped, slots, np.where(enters, NO_KEY, keys))
-        for i in enters.nonzero()[0].tolist():  # few: the longer a class is known, the fewer
-            row = self._enter(int(slots[i]), int(keys[i]))
-            rows[rows == row] = self.size  # an earlier sample of this batch made way for this one
-            rows[i] = row
+        entering = enters.nonzero()[0]
+        if len(entering):  # the longer a class is known, the fewer do
+            self._enter(entering, slots[entering], keys[entering], rows)
         return rows
 
     # The book.
 
-    def _enter(self, slot: int, key: int) -> int:
-        """Keep a key in its class, in place of the smallest where the quota is full."""
-        start, count = slot * self._quota, int(self._counts[slot])
-        kept = self._keys[start : start + self._quota]
-        if key <= self._floor[slot]:  # the floor has risen within this batch
-            self._dropped[slot] = max(self._dropped[slot], key)
-            return self.size
-        if count < self._quota:
-            entry, self._counts[slot] = count, count + 1
-            self._places[start + entry] = self._free.pop()
-        else:
-            entry = int(kept.argmin())
-            self._dropped[slot] = kept[entry]
-        kept[entry] = key
-        self._floor[slot] = kept.min() if self._counts[slot] == self._quota else self._dropped[slot]
-        return int(self._places[start + entry])
+    def _enter(self, samples: Integers, slots: Integers, keys: Integers, rows: Integers) -> None:
+        """Keep what can be kept of some samples whose keys are larger than all that their classes ever dropped."""
+        order = np.lexsort((-keys, slots))  # class by class, the largest keys first
+        samples, slots, keys = samples[order], slots[order], keys[order]
+        classes, first, sizes = np.unique(slots, return_index=True, return_counts=True)
+        group = np.repeat(np.arange(len(classes)), sizes)
+        rank = np.arange(len(slots)) - first[group]
+        able = rank < self._quota
+        np.maximum.at(self._dropped, slots[~able], keys[~able])
+        samples, slots, keys, group, rank = (part[able] for part in (samples, slots, keys, group, rank))
+
+        # The largest meets the smallest that its class holds, the next the next, and takes its place if larger. An
+        # empty entry is smaller than any; those of a class follow the ones in use.
+        book = self._keys[: len(self._counts) * self._quota].reshape(-1, self._quota)
+        entries = self._counts[slots] + rank
+        fills = entries < self._quota
+        if not fills.all():
+            held, most = book[classes], int(rank.max()) + 1
+            smallest = np.argpartition(held, most - 1, axis=1)[:, :most]
+            smallest = np.take_along_axis(smallest, np.take_along_axis(held, smallest, 1).argsort(1), 1)
+            entries = np.where(fills, entries, smallest[group, rank])
+        others = book[slots, entries]
+        wins = keys > others
+        book[slots, entries] = np.maximum(keys, others)
+        np.maximum.at(self._dropped, slots, np.minimum(keys, others))
+        entries += slots * self._quota
+        taken = len(self._free) - int(fills.sum())
+        self._places[entries[fills]], self._free = self._free[taken:], self._free[:taken]
+        rows[samples[wins]] = self._places[entries[wins]]
+        self._counts += np.bincount(slots[fills], minlength=len(self._counts))
+        self._floor[classes] = self._dropped[classes]
+        full = classes[self._counts[classes] == self._quota]
+        self._floor[full] = book[full].min(1)
 
     def _share(self, quota: int) -> None:
         """Lay the book out anew for another quota; only the book moves, no sample does."""
