@@ -147,7 +147,7 @@ def test_the_hand_written_gradient_passes_gradcheck():
 def test_torch_and_numpy_compute_the_same(gradient, pseudo):
     """On a GPU the loss is computed by torch, on the host by numpy, from the same lines."""
     arrays = [FEATURES, LABELS, PROTOTYPES, torch.tensor([True] * 3), torch.tensor([True, True, True, False])]
-    options = 0.3, pseudo, gradient, True
+    options = 0.3, pseudo, gradient, 0.5, True
     by_torch = _value_and_gradient(torch, *arrays, *options)
     by_numpy = _value_and_gradient(np, *(part.numpy() for part in arrays), *options)
     assert by_torch[0].item() == pytest.approx(
@@ -189,3 +189,11 @@ def test_it_stays_finite_in_float32_with_saturated_pairs_at_temperature_0_05(fli
 def test_an_unknown_gradient_is_named():
     with pytest.raises(ValueError, match="released, full, detached, not 'code'"):
         ppp_loss(FEATURES, LABELS, PROTOTYPES, 0.5, gradient="code")
+
+
+def test_the_weight_of_the_repellor_scales_the_sum_over_negatives_alone():
+    none, half, whole = (ppp_loss(FEATURES, LABELS, PROTOTYPES, 0.5, repellor=w) for w in (0.0, 0.5, 1.0))
+    assert none < half < whole
+    torch.testing.assert_close(half - none, whole - half)
+    slopes = [ppp_gradient(FEATURES, LABELS, PROTOTYPES, 0.5, repellor=w) for w in (0.0, 0.5, 1.0)]
+    torch.testing.assert_close(slopes[1] - slopes[0], slopes[2] - slopes[1])

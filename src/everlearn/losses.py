@@ -35,6 +35,7 @@ def ppp_loss(
     valid: Tensor | None = None,
     pseudo_prototypes: bool = True,
     gradient: Gradient = "released",
+    repellor: float = 1.0,
 ) -> Tensor:
     """The PPP-loss of a batch B, a scalar.
 
@@ -47,6 +48,7 @@ def ppp_loss(
     pseudo_prototypes: whether the other samples of the batch act as proxies p̂ too.
     gradient: what a pseudo-prototype passes on: `released` as the authors' code does (the
         attractor's are constants, the repellor's are not), `full` everywhere, `detached` nowhere.
+    repellor: the weight of the sum over negative pairs, which grows with the batch.
 
     >>> f = torch.tensor([[0.8, 0.6], [-0.28, 0.96]])
     >>> p = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -56,7 +58,7 @@ def ppp_loss(
     if gradient not in get_args(Gradient):
         raise ValueError(f"gradient is one of {', '.join(get_args(Gradient))}, not {gradient!r}")
     loss: Tensor = _PPPLoss.apply(  # type: ignore[no-untyped-call]
-        features, slots, prototypes, temperature, seen, valid, pseudo_prototypes, gradient
+        features, slots, prototypes, temperature, seen, valid, pseudo_prototypes, gradient, repellor
     )
     return loss
 
@@ -70,10 +72,11 @@ def ppp_gradient(
     valid: Tensor | None = None,
     pseudo_prototypes: bool = True,
     gradient: Gradient = "released",
+    repellor: float = 1.0,
 ) -> Tensor:
     """The derivative of `ppp_loss` by `features`, `[batch, d]`, without autograd: all that a training step needs."""
     return _computed(
-        features, slots, prototypes, seen, valid, temperature, pseudo_prototypes, gradient, False
+        features, slots, prototypes, seen, valid, temperature, pseudo_prototypes, gradient, repellor, False
     )[1]
 
 
@@ -91,8 +94,11 @@ class _PPPLoss(torch.autograd.Function):
         valid: Tensor | None,
         pseudo: bool,
         gradient: Gradient,
+        repellor: float,
     ) -> Tensor:
-        loss, slope = _computed(features, slots, prototypes, seen, valid, temperature, pseudo, gradient, True)
+        loss, slope = _computed(
+            features, slots, prototypes, seen, valid, temperature, pseudo, gradient, repellor, True
+        )
         ctx.save_for_backward(slope)
         return loss
 
@@ -100,7 +106,7 @@ class _PPPLoss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, outer):  # type: ignore[no-untyped-def]
         (slope,) = ctx.saved_tensors
-        return slope * outer, None, None, None, None, None, None, None
+        return slope * outer, *[None] * 8
 
 
 def _computed(
@@ -127,6 +133,7 @@ def _value_and_gradient(
     temperature: float,
     pseudo_prototypes: bool,
     gradient: Gradient,
+    repellor: float,
     with_value: bool,
 ) -> tuple[Array, Array]:
     """The loss (0 unless asked for) and its derivative by `features`.
@@ -144,7 +151,7 @@ def _value_and_gradient(
     a_ = xp.exp((as_double(product(scaled, features.T)) - rest.peak).clip(-FAR, FAR))  # of f_j and f_i
     sums, sums_ = a + r, a_ + r
     same = as_double(slots[:, None] == slots)
-    apart, pairs = 1 - same, same - xp.eye(len(features), device=scores.device)
+    apart, pairs = repellor * (1 - same), same - xp.eye(len(features), device=scores.device)
     counted: Any = 1
     size: Any = len(features)
     if valid is not None:

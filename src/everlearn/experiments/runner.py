@@ -50,6 +50,7 @@ class Job:
     device: str = "auto"
     data_dir: str | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    validation: bool = False
 
     def open_stream(self) -> DatasetStream:
         """The stream of this job."""
@@ -60,6 +61,7 @@ class Job:
             batch_size=self.batch_size,
             scenario=self.scenario,
             amount=self.amount,
+            validation=self.validation,
             data_dir=self.data_dir,
         )
 

@@ -6,12 +6,13 @@ import functools
 import importlib
 import os
 import pkgutil
+from collections.abc import Callable
 
-from torch import nn
+from torch import Tensor, nn
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError
-from everlearn.learners.base import Learner, read_meta
+from everlearn.learners.base import OWN_FUNCTION, Learner, read_meta
 from everlearn.words import nearest
 
 __all__ = ["find", "load", "registry"]
@@ -38,10 +39,16 @@ def find(name: str) -> type[Learner]:
     return registry()[name]
 
 
-def load(path: str | os.PathLike[str], network: nn.Module | None = None, device: str = "auto") -> Learner:
+def load(
+    path: str | os.PathLike[str],
+    network: nn.Module | None = None,
+    device: str = "auto",
+    augmentation: Callable[[Tensor], Tensor] | None = None,
+) -> Learner:
     """The learner that `save` wrote, exactly as it was.
 
     network: the module it was made with, if that was one of your own; its weights are overwritten.
+    augmentation: the function it was made with, if that was one of your own.
     """
     state = checkpoint.read(path)
     meta = read_meta(state)
@@ -54,9 +61,16 @@ def load(path: str | os.PathLike[str], network: nn.Module | None = None, device:
         raise CheckpointError(
             f"{os.fspath(path)} was saved with the network {meta['network']!r}, which it rebuilds itself"
         )
+    settings = meta["settings"]
+    if str(settings.get("augmentation")).startswith(OWN_FUNCTION):
+        if augmentation is None:
+            raise CheckpointError(
+                f"{os.fspath(path)} was saved with an augmentation of your own: load(path, augmentation=...)"
+            )
+        settings = settings | {"augmentation": augmentation}
     try:
         learner = find(meta["learner"])(
-            network or meta["network"], seed=meta["seed"], device=device, **meta["settings"]
+            network or meta["network"], seed=meta["seed"], device=device, **settings
         )
     except (ValueError, TypeError) as error:
         raise CheckpointError(f"{os.fspath(path)} can't be taken up: {error}") from None

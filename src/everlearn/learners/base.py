@@ -32,10 +32,11 @@ from everlearn.networks import as_input
 from everlearn.streams.horizon import Horizon
 from everlearn.words import nearest
 
-__all__ = ["Learner", "NotLearntYet", "Settings"]
+__all__ = ["Learner", "NotLearntYet", "Settings", "under"]
 
 FORMAT = 1
 OWN_NETWORK = "module:"
+OWN_FUNCTION = "function:"
 CHUNK = 1000
 
 
@@ -75,7 +76,7 @@ class Learner(ABC):
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[Literal["t", "tasks", "classes"]]] = frozenset()
-    tensors_alone: ClassVar[bool] = True  # whether `step` is, so that a CUDA graph can hold it
+    tensors_alone: bool = True  # whether `step` is, so that a CUDA graph can hold it
     horizon: ClassVar[Horizon] = Horizon()
     scenario: ClassVar[str | None] = None  # the order of the stream that it asks for, if it does
     Settings: ClassVar[type[Settings]] = Settings
@@ -216,10 +217,16 @@ class Learner(ABC):
         else:
             recalled = self.memory.recall(plan[0])
             outcomes = [self.step(x, slots, recalled[i], plan[1][i]) for i in rounds]
-        with torch.inference_mode():
-            self.settle(slots, outcomes, *plan[1:2])
-            if self.memory is not None and len(plan) == 3:
-                self.memory.write(x, plan[2])
+        self._finish(x, slots, outcomes, plan)
+
+    @torch.inference_mode()
+    def _finish(
+        self, x: Tensor, slots: Tensor, outcomes: list[Tensor | None], plan: tuple[Tensor, ...]
+    ) -> None:
+        """Settle what the iterations brought, and keep of the batch what is to be kept."""
+        self.settle(slots, outcomes, *plan[1:2])
+        if self.memory is not None and len(plan) == 3:
+            self.memory.write(x, plan[2])
 
     @abstractmethod
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor | None:
@@ -268,19 +275,31 @@ class Learner(ABC):
             )
         return self._in_chunks(x, "predict", self.scores)
 
-    @torch.no_grad()
     def _in_chunks(self, x: Any, method: str, function: Callable[[Tensor], Tensor]) -> Tensor:
         """A function of the samples, in evaluation mode and in parts that bound what it takes."""
-        x = self._samples(x, method)
-        assert self.network is not None
-        training = self.network.training
+        parts = torch.split(self._samples(x, method), CHUNK)
+        return self._in_evaluation(
+            lambda: torch.cat([function(as_input(part.to(self.device))) for part in parts])
+        )
+
+    @torch.no_grad()
+    def _in_evaluation(self, function: Callable[[], Tensor]) -> Tensor:
+        """What a function gives while the network is in evaluation mode."""
+        network = self._predictor
+        training = network.training
         if training:
-            self.network.eval()
+            network.eval()
         try:
-            return torch.cat([function(as_input(part.to(self.device))) for part in x.split(CHUNK)])
+            return function()
         finally:
             if training:
-                self.network.train()
+                network.train()
+
+    @property
+    def _predictor(self) -> nn.Module:
+        """The network that predictions are made with."""
+        assert self.network is not None
+        return self.network
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
@@ -340,7 +359,6 @@ class Learner(ABC):
         self._pass = passages(network, self.parameters)
         self._replaced()
 
-    @abstractmethod
     def _open_classes(self, classes: int) -> None:
         """Make room for so many classes in all."""
 
@@ -363,7 +381,8 @@ class Learner(ABC):
     def _identity(self) -> dict[str, Any]:
         """What a state and the learner that takes it up must agree on."""
         settings = dataclasses.asdict(self.settings)
-        return {"learner": self.name, "network": self.network_name, "settings": settings}
+        plain = {name: function_name(value) if callable(value) else value for name, value in settings.items()}
+        return {"learner": self.name, "network": self.network_name, "settings": plain}
 
     def state_dict(self) -> State:
         """Everything, as one flat dict of tensors and a JSON string "meta"."""
@@ -396,7 +415,8 @@ class Learner(ABC):
                 raise CheckpointError(
                     f"this state has the {part} {meta[part]!r}, but the learner has {mine!r}"
                 )
-        twin = type(self)(self.given, seed=meta["seed"], device=str(self.device), **meta["settings"])
+        settings = dataclasses.asdict(self.settings)
+        twin = type(self)(self.given, seed=meta["seed"], device=str(self.device), **settings)
         try:
             twin._take(state, meta)
         except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
@@ -413,13 +433,13 @@ class Learner(ABC):
                 self.labels.add(decode_label(code))
             self._open_classes(len(self.labels))
             self._take_parts(state)
-            self._take_network(_under("network.", state))
+            self._take_network(under("network.", state))
         self.generator.set_state(state["generator"])
 
     def _take_parts(self, state: State) -> None:
         """Take up the tensors that `_parts` gave."""
         if self.memory is not None:
-            self.memory.restore(_under("memory.", state), self.device)
+            self.memory.restore(under("memory.", state), self.device)
 
     def _take_network(self, weights: dict[str, Tensor]) -> None:
         assert self.network is not None
@@ -461,5 +481,11 @@ def read_meta(state: State) -> dict[str, Any]:
     return dict(meta)
 
 
-def _under(prefix: str, state: State) -> dict[str, Tensor]:
+def function_name(function: Any) -> str:
+    """What stands in a state for a function of the user's."""
+    return OWN_FUNCTION + getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def under(prefix: str, state: State) -> dict[str, Tensor]:
+    """The tensors of a state whose names begin so, without it."""
     return {name.removeprefix(prefix): part for name, part in state.items() if name.startswith(prefix)}

@@ -6,11 +6,14 @@ import copy
 import dataclasses
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from everlearn.checkpoint import State
-from everlearn.learners.base import Learner, Settings
+from everlearn.learners.additions import Additions, WithAdditions
+from everlearn.learners.base import CHUNK
 from everlearn.losses import Gradient, ppp_gradient
 from everlearn.memory.labels import Label
 from everlearn.memory.prototypes import Prototypes
@@ -21,7 +24,7 @@ __all__ = ["CoPE", "CoPESettings"]
 
 
 @dataclasses.dataclass(frozen=True)
-class CoPESettings(Settings):
+class CoPESettings(Additions):
     """CoPE's settings, with the paper's symbols; the defaults are those of Split-MNIST."""
 
     memory_size: int = 2000
@@ -38,6 +41,10 @@ class CoPESettings(Settings):
     """p̂, let the samples of a batch act as proxies of their class in the loss"""
     gradient: Gradient = "released"
     """what pseudo-prototypes pass on: released (repellor only), full, or detached"""
+    reference_batch: int | None = None
+    """weigh the negative pairs as if B had so many samples, so that the loss does not grow with the batch"""
+    recalibrate: bool = False
+    """predict with prototypes taken anew from the memory, at the first prediction after each batch"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,17 +53,21 @@ class CoPESettings(Settings):
         self._check("momentum", 0 <= self.momentum <= 1, "between 0 and 1")
         self._check("embedding", self.embedding is None or self.embedding >= 1, "at least 1")
         self._check(
+            "reference_batch", self.reference_batch is None or self.reference_batch >= 1, "at least 1"
+        )
+        self._check(
             "gradient", self.gradient in ("released", "full", "detached"), "released, full or detached"
         )
 
 
-class CoPE(Learner):
+class CoPE(WithAdditions):
     """Prototypes that evolve with the stream: nearest-prototype prediction in a unit-length embedding.
 
     Each batch is joined with a class-balanced batch from the replay memory, the PPP-loss draws samples
     to their class's prototype and away from the others, and the prototypes follow with high momentum.
 
-    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
     >>> learner = CoPE("mlp", memory_size=10, hidden=16, seed=0)
     >>> for start in range(0, 40, 4):
@@ -75,6 +86,7 @@ class CoPE(Learner):
     settings: CoPESettings
     memory: BalancedMemory
     _prototypes: Prototypes | None = None
+    _recalibrated: Tensor | None = None  # void as soon as a batch is learnt
 
     def __init__(
         self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
@@ -85,7 +97,8 @@ class CoPE(Learner):
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
         """One joint step on B = B_n ∪ B_M; returns the features of both, from before the step."""
         old, old_slots = replay
-        passage = self._pass(as_input(torch.cat([x, old])))
+        both = torch.cat([x, old])
+        passage = self._pass(as_input(both))
         features, lengths = to_unit_length(passage.output)
         prototypes, seen = self._evolving.in_use()
         slope = ppp_gradient(
@@ -96,6 +109,7 @@ class CoPE(Learner):
             seen=seen,
             pseudo_prototypes=self.settings.pseudo_prototypes,
             gradient=self.settings.gradient,
+            repellor=(self.settings.reference_batch or len(both)) / len(both),
         )
         by_output = (slope - features * (features * slope).sum(1, keepdim=True)) / lengths
         passage.descend(by_output, self.settings.learning_rate)
@@ -111,8 +125,7 @@ class CoPE(Learner):
 
     def scores(self, x: Tensor) -> Tensor:
         """f·p^c/τ over the classes seen: the largest is the nearest prototype."""
-        prototypes = self._evolving.vectors[: len(self.labels)]
-        return self.features(x) @ prototypes.T / self.settings.temperature
+        return self.features(x) @ self._answering().T / self.settings.temperature
 
     @property
     def prototypes(self) -> dict[Label, Tensor]:
@@ -121,6 +134,27 @@ class CoPE(Learner):
             return {}
         return dict(zip(self.classes, self._prototypes.vectors.clone(), strict=False))
 
+    def _answering(self) -> Tensor:
+        """The prototypes that predictions are made with, `[classes, d]`; from the memory at most once a batch."""
+        evolving = self._evolving.vectors[: len(self.labels)]
+        if not self.settings.recalibrate:
+            return evolving
+        if self._recalibrated is None:
+            self._recalibrated = self._from_memory(evolving)
+        return self._recalibrated
+
+    def _from_memory(self, otherwise: Tensor) -> Tensor:
+        """The mean embedding of each class's exemplars, at unit length; for a class that has none, what it had."""
+        rows, slots = (torch.from_numpy(part).to(self.device) for part in self.memory.kept())
+        parts = [self.features(as_input(self.memory.recall(chunk))) for chunk in torch.split(rows, CHUNK)]
+        sums = torch.zeros_like(otherwise).index_add_(0, slots, torch.cat(parts))
+        return torch.where(sums.any(1, keepdim=True), to_unit_length(sums)[0], otherwise)
+
+    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
+        """As any learner's; what was taken from the memory is void from now on."""
+        self._recalibrated = None
+        return super().prepare(labels, keep)
+
     @property
     def _evolving(self) -> Prototypes:
         assert self._prototypes is not None
@@ -128,10 +162,12 @@ class CoPE(Learner):
 
     def features(self, x: Tensor) -> Tensor:
         """f_θ(x), of unit length."""
-        assert self.network is not None
-        return to_unit_length(self.network(x))[0]
+        return to_unit_length(self._predictor(x))[0]
 
     def _hold_still(self, still: Any) -> None:
+        super()._hold_still(still)
+        if self.settings.recalibrate and self.labels:
+            still._recalibrated = self._in_evaluation(self._answering).clone()
         still._prototypes = copy.deepcopy(self._prototypes)
 
     def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
@@ -142,6 +178,7 @@ class CoPE(Learner):
         self._prototypes = Prototypes(features, self.device)
 
     def _open_classes(self, classes: int) -> None:
+        super()._open_classes(classes)
         self.memory.open_classes(classes)
         if self._evolving.open_classes(classes, self.generator):
             self._replaced()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from everlearn.learners.replay import ReplayLearner
+from everlearn.learners.replay import Rehearsal
 from everlearn.memory.replay import BalancedMemory
 
 __all__ = ["CoPECE"]
 
 
-class CoPECE(ReplayLearner):
+class CoPECE(Rehearsal):
     """CoPE's memory and sampling with cross-entropy and softmax: what the balanced memory alone gives.
 
     Each batch is learnt jointly with as many exemplars, class-uniform from a memory that the classes share
     equally. Against `reservoir` it shows the worth of the memory; `cope` against it, that of the prototypes.
 
     >>> import torch
-    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
     >>> learner = CoPECE("mlp", memory_size=10, hidden=16, seed=0)
     >>> for start in range(0, 40, 4):

@@ -16,7 +16,8 @@ class Finetune(SoftmaxLearner):
     It shows what a stream does to a network that nothing protects.
 
     >>> import torch
-    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
     >>> learner = Finetune("mlp", hidden=16, seed=0)
     >>> for start in range(0, 40, 4):

@@ -48,7 +48,8 @@ class GEM(SoftmaxLearner):
     Each task keeps its most recent samples. Where the gradient of a batch points against that of a past
     task's memory, it is projected by a small quadratic program. It is told the tasks, and how many there are.
 
-    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
     >>> learner = GEM("mlp", memory_size=20, tasks=2, hidden=16, seed=0)
     >>> for start in range(0, 40, 4):

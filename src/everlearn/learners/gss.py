@@ -47,7 +47,8 @@ class GSS(ReplayLearner):
     A sample's score is the largest cosine between its gradient and those of random parts of the memory. Once
     the memory is full, exemplars of a high score make room for samples of a batch that goes against them all.
 
-    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
     >>> learner = GSS("mlp", memory_size=20, hidden=16, seed=0)
     >>> for start in range(0, 40, 4):

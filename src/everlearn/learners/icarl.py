@@ -43,7 +43,8 @@ class ICaRL(SoftmaxLearner):
     When a task ends, each of its classes keeps the samples whose mean is nearest to the mean of all (herding);
     until then all samples of the task are kept. Distillation holds what the network says of the exemplars.
 
-    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
     >>> learner = ICaRL("mlp", memory_size=20, hidden=16, seed=0)
     >>> for start in range(0, 40, 4):

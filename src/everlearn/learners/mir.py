@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from everlearn.learners.replay import ReplayLearner, ReplaySettings
+from everlearn.learners.replay import Rehearsal, RehearsalSettings
 from everlearn.memory.reservoir import ReservoirMemory
 from everlearn.networks import as_input
 
@@ -18,7 +18,7 @@ __all__ = ["MIR", "MIRSettings"]
 
 
 @dataclasses.dataclass(frozen=True)
-class MIRSettings(ReplaySettings):
+class MIRSettings(RehearsalSettings):
     """MIR's settings; the defaults are those of Split-MNIST."""
 
     candidates: int = 50
@@ -29,13 +29,14 @@ class MIRSettings(ReplaySettings):
         self._check("candidates", self.candidates >= 1, "at least 1")
 
 
-class MIR(ReplayLearner):
+class MIR(Rehearsal):
     """Maximally interfered retrieval: of some exemplars it replays those whose loss the coming step raises most.
 
     A virtual step on the batch alone tells the loss of each candidate after it; the step that is then taken
     follows the gradients of the batch and of the chosen exemplars, each a mean. No task is told.
 
-    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
     >>> learner = MIR("mlp", memory_size=20, candidates=10, hidden=16, seed=0)
     >>> for start in range(0, 40, 4):
@@ -52,8 +53,8 @@ class MIR(ReplayLearner):
     Memory = ReservoirMemory
 
     def drawn(self, batch: int) -> int:
-        """The candidates, and never fewer than the batch."""
-        return max(self.settings.candidates, batch)
+        """The candidates, and never fewer than are replayed."""
+        return max(self.settings.candidates, super().drawn(batch))
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """θ ← θ − lr · (g + ∇CE(B_M)), with g = ∇CE(B_n) and B_M the candidates that −lr · g harms most."""
@@ -61,7 +62,7 @@ class MIR(ReplayLearner):
         gradients = self._gradients(as_input(x), slots)
         if len(candidates):
             interference = self._interference(candidates, their_slots, gradients)
-            chosen = interference.topk(min(len(x), len(candidates))).indices
+            chosen = interference.topk(min(super().drawn(len(x)), len(candidates))).indices
             replayed = self._gradients(candidates[chosen], their_slots[chosen])
             gradients = torch._foreach_add(gradients, replayed)
         self._move(gradients)

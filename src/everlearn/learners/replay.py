@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from everlearn.learners.additions import Additions, WithAdditions
 from everlearn.learners.softmax import SoftmaxLearner, SoftmaxSettings
 from everlearn.memory.base import ReplayMemory
 
-__all__ = ["ReplayLearner", "ReplaySettings"]
+__all__ = ["Rehearsal", "RehearsalSettings", "ReplayLearner", "ReplaySettings"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,11 @@ class ReplaySettings(SoftmaxSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("memory_size", self.memory_size >= 1, "at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class RehearsalSettings(Additions, ReplaySettings):
+    """The same, with what can be added."""
 
 
 class ReplayLearner(SoftmaxLearner):
@@ -48,3 +54,10 @@ class ReplayLearner(SoftmaxLearner):
     def _open_classes(self, classes: int) -> None:
         super()._open_classes(classes)
         self.memory.open_classes(classes)
+
+
+class Rehearsal(WithAdditions, ReplayLearner):
+    """The same, with what can be added."""
+
+    Settings = RehearsalSettings
+    settings: RehearsalSettings

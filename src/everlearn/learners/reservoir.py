@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from everlearn.learners.replay import ReplayLearner
+from everlearn.learners.replay import Rehearsal
 from everlearn.memory.reservoir import ReservoirMemory
 
 __all__ = ["Reservoir"]
 
 
-class Reservoir(ReplayLearner):
+class Reservoir(Rehearsal):
     """Experience replay: each batch is learnt jointly with as many exemplars from a reservoir.
 
     The reservoir is a uniform sample of the stream (Vitter's Algorithm R), and replay is uniform over it:
     a class that sends much is kept and replayed much.
 
     >>> import torch
-    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
     >>> learner = Reservoir("mlp", memory_size=10, hidden=16, seed=0)
     >>> for start in range(0, 40, 4):

@@ -38,12 +38,13 @@ class SoftmaxLearner(Learner):
 
     def scores(self, x: Tensor) -> Tensor:
         """The logits of the classes seen."""
-        return self._logits(x)[:, : len(self.labels)]
+        return self._among_open(self._predictor(x))[:, : len(self.labels)]
 
     def features(self, x: Tensor) -> Tensor:
         """What the last layer is given."""
-        assert isinstance(self.network, SoftmaxNetwork)
-        given: Tensor = self.network.body(x)
+        network = self._predictor
+        assert isinstance(network, SoftmaxNetwork)
+        given: Tensor = network.body(x)
         return given
 
     def _logits(self, x: Tensor) -> Tensor:
@@ -62,6 +63,7 @@ class SoftmaxLearner(Learner):
         passage.descend(slope.div_(len(slots)), self.settings.learning_rate)
 
     def _hold_still(self, still: Any) -> None:
+        super()._hold_still(still)
         still._open = self._open.clone()
 
     def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
@@ -73,6 +75,7 @@ class SoftmaxLearner(Learner):
         self._open = self._room(self.settings.outputs)
 
     def _open_classes(self, classes: int) -> None:
+        super()._open_classes(classes)
         assert isinstance(self.network, SoftmaxNetwork)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))

@@ -44,7 +44,7 @@ class ReplayMemory(ABC):
 
     def counts(self) -> dict[Label, int]:
         """How many exemplars each class keeps."""
-        _, slots = self._kept()
+        _, slots = self.kept()
         counts = np.bincount(slots, minlength=len(self._labels))
         return dict(zip(self._labels.labels, counts.tolist(), strict=True))
 
@@ -52,7 +52,7 @@ class ReplayMemory(ABC):
         """All exemplars, in the order of the book, and their labels."""
         if self.rows is None:
             return torch.empty(0), []
-        rows, slots = self._kept()
+        rows, slots = self.kept()
         labels = self._labels.labels
         kept = self.rows[torch.from_numpy(rows).to(self.rows.device)]
         return kept, [labels[slot] for slot in slots.tolist()]
@@ -97,7 +97,7 @@ class ReplayMemory(ABC):
     # State.
 
     @abstractmethod
-    def _kept(self) -> tuple[Integers, Integers]:
+    def kept(self) -> tuple[Integers, Integers]:
         """The rows in use, in the order of the book, and the class of each."""
 
     @abstractmethod

@@ -129,7 +129,7 @@ class HerdedMemory(ReplayMemory):
 
     # State.
 
-    def _kept(self) -> tuple[Integers, Integers]:
+    def kept(self) -> tuple[Integers, Integers]:
         return np.arange(len(self)), self._slots
 
     def _book(self) -> dict[str, Integers]:

@@ -171,7 +171,7 @@ class BalancedMemory(ReplayMemory):
 
     # State.
 
-    def _kept(self) -> tuple[Integers, Integers]:
+    def kept(self) -> tuple[Integers, Integers]:
         entries, slots = self._entries()
         return self._places[entries], slots
 

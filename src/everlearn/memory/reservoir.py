@@ -62,7 +62,7 @@ class ReservoirMemory(ReplayMemory):
 
     # State.
 
-    def _kept(self) -> tuple[Integers, Integers]:
+    def kept(self) -> tuple[Integers, Integers]:
         return np.arange(len(self)), self._slots[: len(self)]
 
     def _book(self) -> dict[str, Integers]:

@@ -43,7 +43,7 @@ class RingMemory(ReplayMemory):
 
     def draw(self, count: int) -> tuple[Integers, Integers]:
         """Rows and slots of `count` exemplars, uniform, without replacement (fewer if fewer are kept)."""
-        rows, slots = self._kept()
+        rows, slots = self.kept()
         chosen = torch.randperm(len(rows), generator=self._generator)[:count].numpy()
         return rows[chosen], slots[chosen]
 
@@ -78,12 +78,12 @@ class RingMemory(ReplayMemory):
 
     # State.
 
-    def _kept(self) -> tuple[Integers, Integers]:
+    def kept(self) -> tuple[Integers, Integers]:
         filled = np.arange(self.quota) < self._filled()[:, None]  # [tasks, quota]
         return self._rows[filled], self._slots[filled]
 
     def _book(self) -> dict[str, Integers]:
-        return {"slots": self._kept()[1], "came": self._came, "tasks": np.array(self.tasks, np.int64)}
+        return {"slots": self.kept()[1], "came": self._came, "tasks": np.array(self.tasks, np.int64)}
 
     def _reopen(self, book: dict[str, Integers], samples: int) -> None:
         self._came, self.tasks = book["came"], book["tasks"].tolist()

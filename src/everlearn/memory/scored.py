@@ -54,7 +54,7 @@ class ScoredMemory(ReplayMemory):
 
     # State.
 
-    def _kept(self) -> tuple[Integers, Integers]:
+    def kept(self) -> tuple[Integers, Integers]:
         return np.arange(len(self)), self._slots[: len(self)]
 
     def _book(self) -> dict[str, Integers]:

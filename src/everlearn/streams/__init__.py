@@ -26,6 +26,7 @@ def stream(
     batch_size: int = 10,
     scenario: str = "split",
     amount: float | None = None,
+    validation: bool = False,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> DatasetStream:
     """The stream of this name.
@@ -35,6 +36,8 @@ def stream(
     batch_size: |B_n|, how many samples arrive at once.
     scenario: `split`, task after task; `iid`, all shuffled together; or another of docs/streams.md.
     amount: how much of what makes the scenario special; by default what docs/streams.md says.
+    validation: hold out a tenth of the training samples and test on them, to choose settings by; the dataset's own
+        test samples are out of sight.
     data_dir: where the dataset lies; by default `$EVERLEARN_DATA`, then the user's cache folder.
 
     >>> s = stream("split-digits", seed=0)
@@ -50,6 +53,8 @@ def stream(
     scenarios.check(scenario, amount, imbalance)
     benchmark = _benchmarks()[name]
     dataset = datasets.load(benchmark["dataset"], data_dir)
+    if validation:
+        dataset = datasets.hold_out(dataset)
     tasks = len(dataset.classes) // benchmark["classes_per_task"]
     sizes = None
     if imbalance is not None:

@@ -1,0 +1,190 @@
+"""What can be added to learning with replay: more of it, other views of the images, averaged weights.
+
+Each is a setting, and off by default. `CoPE+` is CoPE with them.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from everlearn.augmentation import AUGMENTATIONS, Views
+from everlearn.checkpoint import State
+from everlearn.learners.base import Learner, Settings, under
+from everlearn.memory.labels import Label
+
+__all__ = ["Additions", "WithAdditions"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Additions(Settings):
+    """Settings of a learner with replay that go beyond the paper."""
+
+    replayed: int | None = None
+    """exemplars replayed in each iteration; by default as many as the batch has samples"""
+    augmentation: str = "none"
+    """a random view of every image in each iteration: none, shift, crop-flip; or, in Python, a function of a batch"""
+    width: int | None = None
+    """the width of the images in pixels, where they come flat and are augmented"""
+    averaging: float = 0.0
+    """decay per batch of the averaged weights that predictions are made with; 0 for the weights as they are"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("replayed", self.replayed is None or self.replayed >= 1, "at least 1")
+        known = ["none", *AUGMENTATIONS]
+        self._check(
+            "augmentation", callable(self.augmentation) or self.augmentation in known, " or ".join(known)
+        )
+        self._check("width", self.width is None or self.width >= 1, "at least 1")
+        self._check("averaging", 0 <= self.averaging < 1, "at least 0 and below 1")
+
+
+class WithAdditions(Learner):
+    """A learner with replay that knows the settings of `Additions`."""
+
+    settings: Any
+    _views: Views | None = None
+    _average: Average | None = None
+    _newest = 0  # how many batches had been observed when the newest class came
+
+    def __init__(
+        self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
+    ) -> None:
+        super().__init__(network, seed=seed, device=device, **settings)
+        if callable(self.settings.augmentation):
+            self.tensors_alone, self._captured = False, None  # nobody knows what a user's function does
+
+    def drawn(self, batch: int) -> int:
+        """As many as were asked for, or as the batch has."""
+        return self.settings.replayed or batch
+
+    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
+        """As any learner's; and before the replay the views of all images, and the newest class's age in batches."""
+        slots, *plan = super().prepare(labels, keep)
+        added = []
+        if self._views is not None:
+            shown = (self.settings.iterations, len(slots) + plan[0].shape[1])
+            added.append(torch.randint(self._views.count, shown, generator=self.generator).numpy())
+        if self._average is not None:
+            added.append(np.array([self.batches - self._newest]))
+        return [slots, *added, *plan]
+
+    def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
+        """One batch, with what was added. plan: as `prepare` gives it."""
+        assert self.memory is not None
+        views, plan = (plan[0], plan[1:]) if self._views is not None else (None, plan)
+        age, plan = (plan[0], plan[1:]) if self._average is not None else (None, plan)
+        recalled = self.memory.recall(plan[0])
+        outcomes = []
+        for i in range(self.settings.iterations):
+            shown, old = self._augmented(x, recalled[i], None if views is None else views[i])
+            outcomes.append(self.step(shown, slots, old, plan[1][i]))
+        self._finish(x, slots, outcomes, plan)
+        if self._average is not None and age is not None:
+            self._average.follow(self.settings.averaging, age)
+
+    def _augmented(self, x: Tensor, old: Tensor, views: Tensor | None) -> tuple[Tensor, Tensor]:
+        if views is not None and self._views is not None:
+            return self._views(x, views[: len(x)]), self._views(old, views[len(x) :])
+        if callable(self.settings.augmentation):
+            both = self.settings.augmentation(torch.cat([x, old]))
+            return both[: len(x)], both[len(x) :]
+        return x, old
+
+    @property
+    def _predictor(self) -> nn.Module:
+        return super()._predictor if self._average is None else self._average.network
+
+    def _begin(self, x: Tensor) -> None:
+        name = self.settings.augmentation
+        views = None
+        if not callable(name) and name != "none":
+            views = Views(name, tuple(x.shape[1:]), self.settings.width, self.device)
+        super()._begin(x)
+        self._views = views
+
+    def _use(self, network: nn.Module) -> None:
+        super()._use(network)
+        if self.settings.averaging:
+            self._average = Average(network, self._average)
+
+    def _open_classes(self, classes: int) -> None:
+        super()._open_classes(classes)
+        self._newest = self.batches
+
+    def _hold_still(self, still: Any) -> None:
+        super()._hold_still(still)
+        if self._average is not None:
+            still._average = self._average.copy()
+
+    def footprint(self) -> dict[str, int]:
+        """Bytes of the operational memory, and of the averaged weights if there are any."""
+        held = {} if self._average is None else {"averaged weights": self._average.nbytes()}
+        return super().footprint() | held
+
+    def _parts(self) -> State:
+        parts = super()._parts()
+        if self._average is not None:
+            weights = self._average.network.state_dict()
+            parts |= {f"average.{name}": part.clone() for name, part in weights.items()}
+            parts["newest"] = torch.tensor(self._newest)
+        return parts
+
+    def _take_parts(self, state: State) -> None:
+        super()._take_parts(state)
+        if self._average is not None:
+            self._average.network.load_state_dict(under("average.", state))
+            self._newest = int(state["newest"])
+
+
+class Average:
+    """The average of a network's weights, batch-norm's statistics included: a network to predict with.
+
+    The decay never reaches further back than the newest class: while that is `age` batches old, it is at most
+    (1 + age) / (10 + age). So a short task at a stream's end isn't drowned by what came before.
+    """
+
+    def __init__(self, network: nn.Module, before: Average | None = None) -> None:
+        self.network = copy.deepcopy(network).eval().requires_grad_(False)
+        if before is not None:  # the network has grown: what is new starts as it is
+            theirs = self.network.state_dict()
+            for name, part in before.network.state_dict().items():
+                theirs[name][tuple(map(slice, part.shape))] = part
+        pairs = list(zip(self._floats(self.network), self._floats(network), strict=True))
+        self._means, self._weights = [mean for mean, _ in pairs], [weight for _, weight in pairs]
+
+    @staticmethod
+    def _floats(network: nn.Module) -> list[Tensor]:
+        return [part for part in network.state_dict().values() if part.is_floating_point()]
+
+    @torch.no_grad()
+    def follow(self, decay: float, age: Tensor) -> None:
+        """Move towards the weights as they are now. Tensors alone."""
+        if age.is_cuda:
+            share = 1 - ((1 + age[0]) / (10 + age[0])).clamp(max=decay)
+            changes = torch._foreach_sub(self._weights, self._means)
+            torch._foreach_mul_(changes, share)
+            torch._foreach_add_(self._means, changes)
+        else:
+            young = (1 + int(age)) / (10 + int(age))
+            torch._foreach_lerp_(self._means, self._weights, 1 - min(decay, young))
+
+    def copy(self) -> Average:
+        """The same, which stays as it is."""
+        return Average(self.network)
+
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(part.nbytes for part in self._means)
+
+
+Augmentation = Callable[[Tensor], Tensor]
+"""A user's own: a function of a batch that gives one of the same shape."""

@@ -1,0 +1,166 @@
+"""What can be added to learning with replay, each against the plain way of doing it."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from everlearn import learners, load
+from everlearn.checkpoint import CheckpointError
+from everlearn.learners.cope import CoPE
+from everlearn.learners.cope_plus import CoPEPlus
+
+WITH_ADDITIONS = ["cope", "cope+", "cope-ce", "reservoir", "mir"]
+
+
+def stream(batches=12, size=4, seed=0):
+    """Batches of 6 x 6 images of classes that come two by two."""
+    g = torch.Generator().manual_seed(seed)
+    for n in range(batches):
+        y = torch.randint(0, 2, (size,), generator=g) + 2 * (n // 4)
+        x = torch.randint(0, 100, (size, 1, 6, 6), generator=g)
+        x += 25 * y[:, None, None, None]
+        yield x.to(torch.uint8), y
+
+
+def learner(name, **settings):
+    return learners.find(name)("mlp", hidden=12, memory_size=20, seed=3, **settings)
+
+
+def all_added(name):
+    return learner(name, iterations=2, replayed=7, augmentation="crop-flip", averaging=0.9)
+
+
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_as_many_are_replayed_as_asked_for(name):
+    model = learner(name, replayed=7)
+    met = []
+    step = model.step
+    model.step = lambda x, slots, *replay: met.append((len(x), len(replay[0]))) or step(x, slots, *replay)
+    for x, y in stream():
+        model.observe(x, y)
+    assert met[-1] == (4, 7 if name != "mir" else 20)
+
+
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_every_image_is_seen_in_another_view_and_kept_as_it_came(name):
+    model = learner(name, augmentation="shift", iterations=2)
+    shown = []
+    step = model.step
+    model.step = lambda x, slots, *replay: shown.append(x.clone()) or step(x, slots, *replay)
+    sent = []
+    for x, y in stream():
+        model.observe(x, y)
+        sent.append(x)
+    assert not torch.equal(shown[0], shown[1])
+    everything = {image.numpy().tobytes() for image in torch.cat(sent)}
+    assert all(image.numpy().tobytes() in everything for image in model.memory.samples()[0])
+
+
+def test_a_function_of_ones_own_augments_every_batch_of_new_and_old():
+    seen = []
+
+    def darker(x):
+        seen.append(len(x))
+        return x // 2
+
+    model = learner("cope", augmentation=darker)
+    for x, y in stream():
+        model.observe(x, y)
+    assert seen[-1] == 8
+
+
+def test_a_state_with_a_function_of_ones_own_asks_for_it(tmp_path):
+    def darker(x):
+        return x // 2
+
+    model = learner("cope", augmentation=darker)
+    for x, y in stream():
+        model.observe(x, y)
+    model.save(tmp_path / "state")
+    with pytest.raises(CheckpointError, match=r"augmentation of your own"):
+        load(tmp_path / "state")
+    again = load(tmp_path / "state", augmentation=darker)
+    assert torch.equal(again.embed(x), model.embed(x))
+
+
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_averaged_weights_follow_the_weights_and_the_age_of_the_newest_class(name):
+    model = learner(name, averaging=0.5, iterations=1)
+    expected, newest = None, 0
+    for n, (x, y) in enumerate(stream()):
+        before = len(model.classes)
+        model.observe(x, y)
+        if expected is None:
+            fresh = learner(name, averaging=0.5, iterations=1)
+            fresh.welcome(x, y)
+            expected = copy.deepcopy(fresh.network.state_dict())
+        if len(model.classes) > before:
+            newest = n
+        decay = min(0.5, (1 + n - newest) / (10 + n - newest))
+        for part, weight in model.network.state_dict().items():
+            expected[part] = decay * expected[part] + (1 - decay) * weight
+    for part, mean in model._predictor.state_dict().items():
+        torch.testing.assert_close(mean, expected[part])
+
+
+def test_averaged_weights_include_the_statistics_of_batch_norm():
+    network = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.BatchNorm1d(8))
+    model = CoPE(network, memory_size=20, averaging=0.9, seed=0)
+    for x, y in stream():
+        model.observe(x, y)
+    mean = model._predictor[2].running_mean
+    assert not torch.equal(mean, network[2].running_mean)
+    assert mean.any()
+
+
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_with_everything_added_a_stopped_run_resumes_exactly(name, tmp_path):
+    batches = list(stream())
+    whole, part = all_added(name), all_added(name)
+    for x, y in batches:
+        whole.observe(x, y)
+    for x, y in batches[:7]:
+        part.observe(x, y)
+    part.save(tmp_path / "state")
+    part = load(tmp_path / "state")
+    for x, y in batches[7:]:
+        part.observe(x, y)
+    x = batches[-1][0]
+    assert np.array_equal(part.predict_proba(x), whole.predict_proba(x))
+    assert all(torch.equal(a, b) for a, b in zip(part.parameters, whole.parameters, strict=True))
+
+
+def test_averaged_weights_are_counted():
+    model = learner("cope", averaging=0.9)
+    for x, y in stream():
+        model.observe(x, y)
+    assert model.footprint()["averaged weights"] == sum(part.nbytes for part in model.parameters)
+
+
+def test_recalibrated_prototypes_are_the_mean_embedding_of_the_exemplars():
+    model = CoPEPlus("mlp", hidden=12, memory_size=20, seed=0)
+    for x, y in stream():
+        model.observe(x, y)
+    exemplars, labels = model.memory.samples()
+    embedded = model.embed(exemplars)
+    means = torch.stack([embedded[[of == c for of in labels]].mean(0) for c in model.classes])
+    nearest = (model.embed(x) @ nn.functional.normalize(means, dim=1).T).argmax(1)
+    assert model.predict(x) == [model.classes[i] for i in nearest.tolist()]
+    still = model.snapshot()
+    expected = still.predict_proba(x)
+    model.observe(x, y)
+    assert np.array_equal(still.predict_proba(x), expected)
+
+
+def test_with_a_reference_batch_negatives_weigh_as_in_a_batch_of_that_size():
+    first = next(iter(stream()))
+    moved = {}
+    for reference in (None, 4, 8):
+        model = learner("cope", reference_batch=reference)
+        model.observe(*first)  # B has 4 samples: nothing was there to be replayed
+        moved[reference] = model.parameters[0].clone()
+    assert torch.equal(moved[None], moved[4])
+    assert not torch.equal(moved[None], moved[8])
