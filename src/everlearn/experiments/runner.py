@@ -23,7 +23,7 @@ from everlearn.streams import stream
 from everlearn.streams.arrangement import DatasetStream
 from everlearn.streams.horizon import Horizon
 
-__all__ = ["Job", "execute", "execute_all"]
+__all__ = ["Job", "execute", "execute_all", "open_run"]
 
 # Below so many samples in all, starting processes costs more than it saves.
 WORTH_PROCESSES = 30_000
@@ -73,10 +73,11 @@ class Job:
 
 def execute(job: Job, progress: Progress | None = None) -> Result:
     """Run one job here."""
-    return _open(job, progress).finish()
+    return open_run(job, progress).finish()
 
 
-def _open(job: Job, progress: Progress | None) -> Run:
+def open_run(job: Job, progress: Progress | None = None) -> Run:
+    """The learner of a job before its stream, ready to run."""
     source = job.open_stream()
     return Run(
         learner(job.learner, source, seed=job.seed, device=job.device, **job.settings),
@@ -93,7 +94,7 @@ def _open(job: Job, progress: Progress | None) -> Run:
 def execute_all(jobs: Sequence[Job], progress: Progress | None = None) -> list[Result]:
     """Run all jobs: on a GPU as one cohort where they are of equal shape, on the CPU in parallel processes."""
     if torch.cuda.is_available() and all(job.device != "cpu" for job in jobs):
-        runs = [_open(job, progress) for job in jobs]
+        runs = [open_run(job, progress) for job in jobs]
         return Cohort(runs).finish() if can_run_together(runs) else [run.finish() for run in runs]
     workers = min(len(jobs), len(os.sched_getaffinity(0)))
     if workers == 1 or sum(job.passes() for job in jobs) < WORTH_PROCESSES:

@@ -1,0 +1,129 @@
+"""How the settings of `cope+` were chosen: CoPE with every combination of a grid, on a validation part of the stream.
+
+    python benchmarks/beyond.py STREAM [--imbalance 1 3 5] [--seeds 2] [--set iterations=3,5 learning_rate=0.01 ...]
+        [--learner cope] [--test] [--out FILE]
+
+A tenth of the training samples is held out to choose by; `--test` measures on the test set what was chosen. Each
+run is judged by its evolving prototypes and by those taken from the memory. Runs of equal shape share a GPU as one
+cohort; without a GPU each has a process of its own. A line of JSON per run goes to FILE, the means to the terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from everlearn.engine.cohort import Cohort
+from everlearn.engine.loop import Run
+from everlearn.experiments.runner import Job, open_run
+
+Row = dict[str, Any]
+
+
+def value(word: str) -> Any:
+    """A setting as it was typed: a number, none, true or false, or a name."""
+    return json.loads(word) if word in ("null", "true", "false") or word[0].isdigit() else word
+
+
+def grid(words: list[str]) -> list[dict[str, Any]]:
+    """All combinations of `name=value,value,...`."""
+    names = [word.split("=")[0] for word in words]
+    choices = [[value(part) for part in word.split("=")[1].split(",")] for word in words]
+    return [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*choices)]
+
+
+def judged(run: Run, job: Job) -> Row:
+    """The accuracy of a run at its end, the mean over the tasks, with both kinds of prototypes."""
+    row: Row = {"learner": job.learner, "stream": job.stream, "imbalance": job.imbalance, "seed": job.seed}
+    row |= {"settings": job.settings, "seconds": run.result().seconds}
+    recalibrate = getattr(run.learner.settings, "recalibrate", None)
+    for name, way in (
+        [("evolving", False), ("from memory", True)] if recalibrate is not None else [("", None)]
+    ):
+        if way is not None:
+            object.__setattr__(run.learner.settings, "recalibrate", way)
+        hits = [
+            sum(a == b for a, b in zip(run.learner.predict(x), y.tolist(), strict=True)) / len(y)
+            for x, y in run.stream.tests
+        ]
+        row[name] = statistics.mean(hits)
+    return row
+
+
+def alone(job: Job) -> Row:
+    torch.set_num_threads(1)
+    run = open_run(job)
+    run.finish()
+    return judged(run, job)
+
+
+def together(jobs: list[Job]) -> list[Row]:
+    runs = [open_run(job) for job in jobs]
+    Cohort(runs).finish()
+    return [judged(run, job) for run, job in zip(runs, jobs, strict=True)]
+
+
+def shape(job: Job) -> tuple[int, ...]:
+    """What runs must have in common to share a GPU as one cohort."""
+    return (job.imbalance or 0, job.settings.get("iterations", 0), job.settings.get("replayed") or 0)
+
+
+def executed(jobs: list[Job]) -> Iterator[Row]:
+    if torch.cuda.is_available() and all(job.device != "cpu" for job in jobs):
+        for _, group in itertools.groupby(sorted(jobs, key=shape), shape):
+            yield from together(list(group))
+    else:
+        from joblib import Parallel, delayed
+
+        workers = Parallel(n_jobs=len(os.sched_getaffinity(0)), return_as="generator_unordered")
+        yield from workers(delayed(alone)(job) for job in jobs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("stream")
+    parser.add_argument("--imbalance", type=int, nargs="*", default=[None])
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--learner", default="cope")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE,...")
+    parser.add_argument("--test", action="store_true")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    jobs = [
+        Job(
+            options.learner,
+            options.stream,
+            seed,
+            imbalance=imbalance,
+            device=options.device,
+            settings=settings,
+            validation=not options.test,
+        )
+        for settings in grid(options.set)
+        for imbalance in options.imbalance
+        for seed in range(options.seeds)
+    ]
+    rows: dict[str, list[Row]] = {}
+    for row in executed(jobs):
+        key = json.dumps(row["settings"])
+        rows.setdefault(key, []).append(row)
+        if options.out:
+            with options.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        if len(rows[key]) == options.seeds * len(options.imbalance):
+            ways = [way for way in ("evolving", "from memory", "") if way in row]
+            means = [f"{way} {100 * statistics.mean(r[way] for r in rows[key]):.2f}" for way in ways]
+            print(f"{options.stream} {key}: {', '.join(means)}; {row['seconds']:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
