@@ -54,14 +54,14 @@ def test_the_python_on_every_page_runs(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_on_every_page_is_understood(page):
     """Each `everlearn …` in a shell block names a known command, learner, stream and flags."""
-    from everlearn.cli import _parse
+    from everlearn.cli.run import parse
     from everlearn.streams import datasets
 
     for block in re.findall(r"```(?:sh|bash|console)\n(.*?)```", page.read_text("utf-8"), re.S):
         for line in block.splitlines():
             words = line.split("#")[0].split()
             if words[:2] == ["everlearn", "run"]:
-                _parse(words[2:])
+                parse(words[2:])
             elif words[:2] == ["everlearn", "data"]:
                 assert words[2] in ("list", "fetch", "verify")
                 assert set(words[3:]) <= set(datasets.NAMES)

@@ -1,77 +1,146 @@
-"""Runs by name: one job is one learner on one stream with one seed; many run in parallel processes."""
+"""How jobs are run: on a GPU in cohorts, on the CPU in parallel processes, on many machines by Ray."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-import tempfile
-import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable, Generator, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Literal
 
-import numpy as np
-import torch
-
-from everlearn import learners
 from everlearn.engine.clock import Clock
 from everlearn.engine.cohort import Cohort, can_run_together
 from everlearn.engine.loop import Result, Run
-from everlearn.evaluation.evaluator import Evaluator
+from everlearn.experiments.job import Job
 from everlearn.experiments.settings import learner
-from everlearn.streams import stream
-from everlearn.streams.arrangement import DatasetStream
-from everlearn.streams.horizon import Horizon
+from everlearn.experiments.surroundings import hardware, on_gpu, version
 
-__all__ = ["Job", "execute", "execute_all"]
+__all__ = ["Backend", "Job", "Outcome", "attempt", "execute", "execute_all", "outcomes"]
 
 # Below so many samples in all, starting processes costs more than it saves.
 WORTH_PROCESSES = 30_000
+# So many runs in one cohort: more keep no GPU busier, and all of them are lost if it is stopped.
+COHORT = 10
+# Runs that can't be captured leave a GPU idle most of the time; so many processes share it.
+ON_ONE_GPU = 8
 
 Progress = Callable[[int], None]
+Backend = Literal["local", "ray"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
-    """What to run, in plain values, so that it travels to another process."""
+class Outcome:
+    """How a job ended: with a result, or with an error. `together`: how many runs shared the time it took."""
 
-    learner: str
-    stream: str
-    seed: int
-    imbalance: int | None = None
-    batch_size: int = 10
-    scenario: str = "split"
-    amount: float | None = None
-    evaluator: Evaluator = dataclasses.field(default_factory=Evaluator)
-    horizon: Horizon | None = None
-    paradigm: str | None = None
-    infer: Literal["novelty"] | None = None
-    cost: float | None = None
-    device: str = "auto"
-    data_dir: str | None = None
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    def open_stream(self) -> DatasetStream:
-        """The stream of this job."""
-        return stream(
-            self.stream,
-            seed=self.seed,
-            imbalance=self.imbalance,
-            batch_size=self.batch_size,
-            scenario=self.scenario,
-            amount=self.amount,
-            data_dir=self.data_dir,
-        )
-
-    def passes(self) -> int:
-        """How many samples will be passed over, epochs counted."""
-        horizon = self.horizon or learners.find(self.learner).horizon
-        return self.open_stream().samples * horizon.epochs
+    result: Result | None
+    error: Exception | None
+    started: str
+    hardware: str
+    version: str
+    together: int = 1
 
 
 def execute(job: Job, progress: Progress | None = None) -> Result:
     """Run one job here."""
     return _open(job, progress).finish()
+
+
+def attempt(job: Job, progress: Progress | None = None) -> Outcome:
+    """Run one job here, whatever comes of it."""
+    started = _now()
+    try:
+        return Outcome(execute(job, progress), None, started, hardware(job.device), version())
+    except Exception as error:
+        return failure(job, error, started)
+
+
+def failure(job: Job, error: Exception, started: str | None = None) -> Outcome:
+    """The outcome of a job that failed."""
+    return Outcome(None, error, started or _now(), hardware(job.device), version())
+
+
+def execute_all(jobs: Sequence[Job], progress: Progress | None = None) -> list[Result]:
+    """Run all jobs; the first that fails ends it."""
+    results: dict[int, Result] = {}
+    for place, outcome in outcomes(jobs, progress):
+        if outcome.result is None:
+            assert outcome.error is not None
+            raise outcome.error
+        results[place] = outcome.result
+    return [results[place] for place in range(len(jobs))]
+
+
+def outcomes(
+    jobs: Sequence[Job],
+    progress: Progress | None = None,
+    backend: Backend = "local",
+    address: str | None = None,
+    workers: int | None = None,
+) -> Generator[tuple[int, Outcome], None, None]:
+    """Run all jobs, and give the place and the outcome of each as soon as it ends.
+
+    On a GPU, runs of equal shape are one cohort, and what is left runs in processes that share it.
+    workers: how many processes; by default one for each core.
+    """
+    progress = progress or (lambda samples: None)
+    if backend == "ray":
+        from everlearn.experiments.on_ray import on_ray
+
+        yield from on_ray(jobs, address, progress)
+        return
+    alone = [place for place, job in enumerate(jobs) if job.alone]
+    rest = [place for place, job in enumerate(jobs) if not job.alone]
+    gpu = all(on_gpu(job.device) for job in jobs)
+    if gpu:
+        for group in _alike([(place, jobs[place]) for place in rest]):
+            for place, outcome in _cohort({place: jobs[place] for place in group}, progress):
+                rest.remove(place)
+                yield place, outcome
+    workers = workers or min(len(os.sched_getaffinity(0)), ON_ONE_GPU if gpu else len(jobs))
+    if min(workers, len(rest)) > 1 and sum(jobs[place].passes() for place in rest) >= WORTH_PROCESSES:
+        from everlearn.experiments.processes import in_processes
+
+        for i, outcome in in_processes([jobs[place] for place in rest], workers, progress):
+            yield rest[i], outcome
+    else:
+        alone = sorted(rest + alone)
+    for place in alone:
+        yield place, attempt(jobs[place], progress)
+
+
+def _alike(jobs: Sequence[tuple[int, Job]]) -> list[list[int]]:
+    """The places of jobs that differ in seed and settings alone, in groups that a cohort can take."""
+    groups: dict[str, list[int]] = {}
+    for place, job in jobs:
+        told = json.dumps({**job.plain(), "seed": None, "settings": None}, sort_keys=True)
+        shape = {name: value for name, value in job.settings.items() if name in ("network", "iterations")}
+        groups.setdefault(told + json.dumps(shape, sort_keys=True), []).append(place)
+    return [
+        group[start : start + COHORT] for group in groups.values() for start in range(0, len(group), COHORT)
+    ]
+
+
+def _cohort(jobs: dict[int, Job], progress: Progress) -> Iterator[tuple[int, Outcome]]:
+    """Run these jobs as one cohort; none of them, if they can't run together."""
+    started = _now()
+    passed = 0
+
+    def count(samples: int) -> None:
+        nonlocal passed
+        passed += samples
+        progress(samples)
+
+    try:
+        runs = [_open(job, count) for job in jobs.values()]
+        results = Cohort(runs).finish() if len(runs) > 1 and can_run_together(runs) else []
+    except Exception:
+        # Which of them is to blame shows when each runs by itself.
+        progress(-passed)
+        return
+    where = hardware("cuda")
+    for place, result in zip(jobs, results, strict=bool(results)):
+        yield place, Outcome(result, None, started, where, version(), together=len(jobs))
 
 
 def _open(job: Job, progress: Progress | None) -> Run:
@@ -88,49 +157,5 @@ def _open(job: Job, progress: Progress | None) -> Run:
     )
 
 
-def execute_all(jobs: Sequence[Job], progress: Progress | None = None) -> list[Result]:
-    """Run all jobs: on a GPU as one cohort where they are of equal shape, on the CPU in parallel processes."""
-    if torch.cuda.is_available() and all(job.device != "cpu" for job in jobs):
-        runs = [_open(job, progress) for job in jobs]
-        return Cohort(runs).finish() if can_run_together(runs) else [run.finish() for run in runs]
-    workers = min(len(jobs), len(os.sched_getaffinity(0)))
-    if workers == 1 or sum(job.passes() for job in jobs) < WORTH_PROCESSES:
-        return [execute(job, progress) for job in jobs]
-    return _in_processes(jobs, workers, progress or (lambda samples: None))
-
-
-def _in_processes(jobs: Sequence[Job], workers: int, progress: Progress) -> list[Result]:
-    from joblib import Parallel, delayed
-
-    with tempfile.TemporaryDirectory() as folder:
-        counts = Path(folder) / "samples"
-        shared = np.memmap(counts, np.int64, "w+", shape=len(jobs))
-        done = threading.Event()
-        watcher = threading.Thread(target=_watch, args=(shared, done, progress))
-        watcher.start()
-        try:
-            run_them = Parallel(n_jobs=workers, backend="loky")
-            return list(run_them(delayed(_counted)(job, counts, i, len(jobs)) for i, job in enumerate(jobs)))
-        finally:
-            done.set()
-            watcher.join()
-
-
-def _counted(job: Job, counts: Path, place: int, places: int) -> Result:
-    """Run a job in a process of its own; its progress is a number in a file that the parent watches."""
-    shared = np.memmap(counts, np.int64, "r+", shape=places)
-
-    def progress(samples: int) -> None:
-        shared[place] += samples
-
-    return execute(job, progress)
-
-
-def _watch(shared: np.memmap[Any, np.dtype[np.int64]], done: threading.Event, progress: Progress) -> None:
-    told = 0
-    finished = False
-    while not finished:
-        finished = done.wait(0.1)
-        now = int(shared.sum())
-        progress(now - told)
-        told = now
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import tomllib
 from importlib.resources import files
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from torch import nn
 
 from everlearn import learners
 from everlearn.learners.base import Learner
+from everlearn.networks import EMBEDDINGS
 from everlearn.streams.scenarios import Stream
+from everlearn.words import nearest
 
-__all__ = ["benchmark_settings", "learner"]
+__all__ = ["benchmark_settings", "check_settings", "learner", "read_benchmark", "settings_in_force"]
 
 
 def learner(
@@ -44,11 +48,70 @@ def learner(
 
 def benchmark_settings(learner: str, stream: str, imbalanced: bool) -> dict[str, Any]:
     """What the benchmark sets for a learner on a stream, the network's name included; the rest are defaults."""
-    variant = _benchmark(stream).get("imbalanced" if imbalanced else "balanced", {})
-    return dict(variant.get(learner, {}))
+    return dict(_benchmark(stream).get("imbalanced" if imbalanced else "balanced", {}).get(learner, {}))
+
+
+def settings_in_force(learner: str, stream: str, imbalanced: bool, given: dict[str, Any]) -> dict[str, Any]:
+    """Every setting of a learner on a stream, checked, and its network's name.
+
+    given: what is set otherwise than the benchmark has it.
+
+    >>> settings_in_force("cope", "split-mnist", False, {"momentum": 0.5})["memory_size"]
+    2000
+    """
+    chosen = {"network": "mlp"} | benchmark_settings(learner, stream, imbalanced) | given
+    return check_settings(learner, chosen)
+
+
+def check_settings(learner: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Every setting of a learner with these given, and its network; refuses what is no setting or no value of one."""
+    kind = learners.find(learner)
+    given = dict(given)
+    network = given.pop("network", "mlp")
+    if network not in EMBEDDINGS:
+        raise ValueError(f"there is no network {network!r}{nearest(network, EMBEDDINGS)}")
+    hints = get_type_hints(kind.Settings)
+    for name, value in given.items():
+        if name not in hints:
+            raise ValueError(f"{learner} has no setting {name!r}{nearest(name, hints)}")
+        if not _fits(value, hints[name]):
+            expected = getattr(hints[name], "__name__", str(hints[name]))
+            raise ValueError(f"{name} is {expected}, not {value!r}")
+    return {"network": network, **dataclasses.asdict(kind.Settings(**given))}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, part) for part in get_args(hint))
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if isinstance(value, bool) or hint is bool:
+        return isinstance(value, bool) and hint is bool
+    return isinstance(value, int | float if hint is float else hint)
 
 
 @functools.cache
 def _benchmark(stream: str) -> dict[str, Any]:
     file = files("everlearn.experiments").joinpath("paper", f"{stream}.toml")
-    return tomllib.loads(file.read_text("utf-8")) if file.is_file() else {}
+    return read_benchmark(file.read_text("utf-8"), f"{stream}.toml") if file.is_file() else {}
+
+
+def read_benchmark(text: str, name: str) -> dict[str, Any]:
+    """The settings in the text of such a file, each checked: variant of the stream -> learner -> settings.
+
+    A file of one line, `balanced = "VARIANT of STREAM"`, takes its settings from another file.
+    """
+    benchmark = tomllib.loads(text)
+    for variant, of_learners in benchmark.items():
+        if variant not in ("balanced", "imbalanced"):
+            raise ValueError(f"{name}: there is no variant {variant!r}, but balanced and imbalanced")
+        if isinstance(of_learners, str):
+            other, stream = of_learners.split(" of ")
+            benchmark[variant] = _benchmark(stream)[other]
+            continue
+        for learner, settings in of_learners.items():
+            try:
+                check_settings(learner, settings)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{name}, [{variant}.{learner}]: {error}") from None
+    return benchmark

@@ -51,8 +51,10 @@ def stream(
     benchmark = _benchmarks()[name]
     dataset = datasets.load(benchmark["dataset"], data_dir)
     tasks = len(dataset.classes) // benchmark["classes_per_task"]
-    sizes = None
+    sizes = [benchmark["size"]] * tasks if "size" in benchmark else None
     if imbalance is not None:
+        if sizes is not None:
+            raise ValueError(f"{name} has no imbalanced variants: leave out the imbalance of {imbalance}")
         if not 1 <= imbalance <= tasks:
             raise ValueError(f"imbalance names one of the tasks 1 to {tasks} of {name}, not {imbalance}")
         sizes = [benchmark["few"]] * tasks

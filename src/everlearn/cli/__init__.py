@@ -1,0 +1,74 @@
+"""The command `everlearn`: a module for each of its commands, and what they share with a person in `show`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import everlearn
+from everlearn.words import nearest
+
+__all__ = ["main"]
+
+# Each is a module here with a function `command`, loaded when it is typed.
+COMMANDS = ("run", "demo", "reproduce", "report", "data")
+
+HELP = """\
+everlearn: a classifier that never stops learning.
+
+It learns from a labelled stream, one pass, no task boundaries, fixed memory, any new label at any
+time, and predicts at any moment. The method is CoPE, Continual Prototype Evolution (ICCV 2021).
+
+  everlearn demo                                   CoPE beside finetuning, with pictures, in a minute
+  everlearn run  --learner cope --stream split-mnist --seeds 5      one method on one stream
+  everlearn reproduce balanced                     the paper's Table 2 beside ours; stops and goes on
+  everlearn report                                 all runs so far as one page
+  everlearn data list | fetch NAME | verify [NAME]                  the datasets
+
+Learners: {learners}
+Streams:  {streams}
+Experiments of the paper: {experiments}
+
+  everlearn run --help                             every setting, with its default and the paper's symbol
+  everlearn run --learner finetune --help          the same for another learner
+  everlearn run --stream split-mnist --imbalance 3 the imbalanced variant S(T_3)
+  everlearn run --json                             one JSON object, for programs
+  everlearn reproduce balanced --quick             the same in small on split-digits, in a minute
+  everlearn reproduce balanced --dry-run           what would run, and how long it would take
+
+Data is looked for in --data-dir, $EVERLEARN_DATA, then the user's cache folder. split-digits needs none.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code. Every mistake of the user's is one sentence and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help(), end="")
+        return 0
+    if words[0] == "--version":
+        print(f"everlearn {everlearn.__version__}")
+        return 0
+    try:
+        if words[0] not in COMMANDS:
+            raise ValueError(f"there is no command {words[0]!r}{nearest(words[0], COMMANDS)}")
+        code: int = import_module(f"everlearn.cli.{words[0]}").command(words[1:])
+        return code
+    except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
+        print(f"everlearn: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("everlearn: stopped", file=sys.stderr)
+        return 130
+
+
+def _help() -> str:
+    from everlearn import learners, streams
+    from everlearn.experiments.experiment import experiments
+
+    return HELP.format(
+        learners=" ".join(learners.registry()),
+        streams=" ".join(streams.names()),
+        experiments=" ".join(experiments()),
+    )

@@ -1,0 +1,56 @@
+"""`everlearn report`: the runs so far as a page, as CSV or JSON, or merged into one store."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import tyro
+
+from everlearn.experiments.reproduce import STORE
+
+__all__ = ["ReportFlags", "command"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportFlags:
+    """The runs of one store or several, each once: a page of tables and figures, the paper's beside ours.
+
+    With --csv, --json or --merge only these are written.
+    """
+
+    stores: tyro.conf.Positional[tuple[Path, ...]] = (STORE,)
+    """the files that keep the runs"""
+    out: Path = Path("runs") / "report"
+    """the folder of the page and its figures"""
+    csv: Path | None = None
+    """write a line for each run to this file"""
+    json: Path | None = None
+    """write all there is of each run to this file"""
+    merge: Path | None = None
+    """put the runs into this store, new or old"""
+
+
+def command(words: list[str]) -> int:
+    """Write what is asked for; returns the exit code."""
+    from everlearn.experiments.export import gather, write_csv, write_json
+    from everlearn.experiments.store import Store
+
+    flags = tyro.cli(ReportFlags, args=words, prog="everlearn report")
+    records = gather(flags.stores)
+    if flags.csv is not None:
+        write_csv(records, flags.csv)
+        print(f"{len(records)} runs: {flags.csv}")
+    if flags.json is not None:
+        write_json(records, flags.json)
+        print(f"{len(records)} runs: {flags.json}")
+    if flags.merge is not None:
+        into = Store(flags.merge)
+        came = sum(into.add(record) for record in records)
+        print(f"{came} runs came into {flags.merge}, which has {len(into.records())} now")
+    if flags.csv is None and flags.json is None and flags.merge is None:
+        from everlearn.experiments.report import write
+
+        write(list(flags.stores), flags.out)
+        print(f"report: {flags.out}")
+    return 0

@@ -1,0 +1,157 @@
+"""`everlearn run`: one learner on one stream."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from everlearn.cli.show import draw_pictures, print_table, summary
+
+if TYPE_CHECKING:
+    from everlearn.experiments.job import Job
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFlags:
+    """What to run, and how to show it."""
+
+    learner: str = "cope"
+    """which method learns"""
+    stream: str = "split-digits"
+    """which stream it learns from"""
+    seeds: int = 1
+    """runs, with seeds 0, 1, …; a seed fixes subset, order and initialisation"""
+    imbalance: int | None = None
+    """i for the imbalanced variant S(T_i), in which task i sends far more than the others"""
+    batch_size: int = 10
+    """|B_n|, samples that arrive at once"""
+    scenario: str = "split"
+    """what arrives when: split (task after task), iid (all shuffled together), blurry, long-tailed,
+    recurring, permuted, rotated, abrupt-drift or gradual-drift"""
+    amount: float | None = None
+    """how blurry, long-tailed, … the scenario is; by default what docs/streams.md says"""
+    paradigm: str | None = None
+    """who is told what: online, task-, class-, domain- or data-incremental; by default all the stream tells"""
+    horizon: Literal["batch", "window", "task", "stream"] | None = None
+    """D, what the learner may revisit; by default what it asks for"""
+    window: int | None = None
+    """samples in the horizon, where it is a window"""
+    epochs: int = 1
+    """passes over the horizon"""
+    infer: Literal["novelty"] | None = None
+    """infer the identifier t from the stream, for a learner that needs it where it is hidden"""
+    cost: float | None = None
+    """a stream that does not wait: a batch costs so many intervals, and what arrives meanwhile is missed"""
+    every: int | None = None
+    """ρ, evaluate every so many batches; by default at task transitions and the end"""
+    evaluate: Literal["seen", "all", "current"] = "seen"
+    """on which concepts: those seen, also those not seen yet, or those in force"""
+    evolving: bool = False
+    """evaluate on the distribution of the moment, where concepts drift"""
+    prequential: bool = False
+    """also predict every batch before it is learnt"""
+    asynchronous: bool = False
+    """evaluate in a process of its own while the learner goes on"""
+    plots: bool = False
+    """write pictures to the folder --out"""
+    out: Path = Path("runs")
+    """where pictures go"""
+    json: bool = False
+    """print one JSON object and nothing else"""
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, or cuda"""
+    data_dir: Path | None = None
+    """where datasets lie"""
+    network: str | None = None
+    """mlp or slim-resnet18; by default what the benchmark uses"""
+
+
+def command(words: list[str]) -> int:
+    from everlearn.experiments.progress import progress_bar
+    from everlearn.experiments.runner import execute_all
+
+    flags, settings = parse(words)
+    jobs = [_job(flags, settings, seed) for seed in range(flags.seeds)]
+    with progress_bar(f"{flags.learner} on {flags.stream}", jobs) as progress:
+        results = execute_all(jobs, progress)
+    if flags.json:
+        print(json.dumps(summary(results)))
+    else:
+        print_table({flags.learner: results}, _title(flags))
+    if flags.plots:
+        for picture in draw_pictures({flags.learner: results}, flags.out):
+            print(f"picture: {picture}", file=sys.stderr if flags.json else sys.stdout)
+    return 0
+
+
+def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
+    """The flags of a run, and of all settings of its learner; the benchmark's values are the defaults."""
+    from everlearn import learners
+    from everlearn.experiments.settings import benchmark_settings
+
+    first = tyro.cli(RunFlags, args=_known(words), return_unknown_args=True, add_help=False)[0]
+    kind = learners.find(first.learner)
+    if first.seeds < 1:
+        raise ValueError(f"seeds must be at least 1, not {first.seeds}")
+    chosen = benchmark_settings(first.learner, first.stream, first.imbalance is not None)
+    network = chosen.pop("network", "mlp")
+    flat = tyro.conf.OmitArgPrefixes
+    both = dataclasses.make_dataclass(
+        "Run",
+        [
+            ("what", Annotated[RunFlags, flat], dataclasses.field(default=first)),
+            ("settings", Annotated[kind.Settings, flat], dataclasses.field(default=kind.Settings(**chosen))),
+        ],
+    )
+    about = f"Run {first.learner} on {first.stream}. The defaults below are this benchmark's."
+    given: Any = tyro.cli(both, args=words, prog="everlearn run", description=about)
+    return given.what, {"network": given.what.network or network, **dataclasses.asdict(given.settings)}
+
+
+def _known(words: list[str]) -> list[str]:
+    """The words for a first look, in which a plea for help must not answer too early."""
+    return [word for word in words if word not in ("-h", "--help")]
+
+
+def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
+    from everlearn.evaluation.evaluator import Evaluator
+    from everlearn.experiments.job import Job
+    from everlearn.streams.horizon import Horizon
+
+    evaluator = Evaluator(
+        flags.every,
+        horizon=flags.evaluate,
+        concepts="evolving" if flags.evolving else "static",
+        prequential=flags.prequential,
+        representation=flags.plots,
+        asynchronous=flags.asynchronous,
+    )
+    wide = flags.horizon is not None or flags.window is not None or flags.epochs > 1
+    extent = flags.horizon or ("window" if flags.window else "batch")
+    return Job(
+        flags.learner,
+        flags.stream,
+        seed,
+        flags.imbalance,
+        flags.batch_size,
+        flags.scenario,
+        flags.amount,
+        evaluator,
+        Horizon(extent, flags.window, flags.epochs) if wide else None,
+        flags.paradigm,
+        flags.infer,
+        flags.cost,
+        flags.device,
+        None if flags.data_dir is None else str(flags.data_dir),
+        settings,
+    )
+
+
+def _title(flags: RunFlags) -> str:
+    variant = f", S(T_{flags.imbalance})" if flags.imbalance else ""
+    return f"{flags.stream}{variant}, {flags.seeds} seed{'s' if flags.seeds > 1 else ''}, mean ± std"

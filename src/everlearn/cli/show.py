@@ -1,0 +1,90 @@
+"""What a person sees: tables and pictures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from everlearn.engine.result import Result
+
+
+def summary(results: Sequence[Result]) -> dict[str, Any]:
+    """What `--json` prints of the runs of one learner on one stream."""
+    metrics = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
+    told = {
+        "learner": results[0].learner,
+        "stream": results[0].stream,
+        "seeds": [result.seed for result in results],
+        **{metric: _spread([getattr(result, metric) for result in results]) for metric in metrics},
+        "memory_bytes": results[0].memory_bytes,
+        "samples_per_second": sum(result.samples_per_second for result in results) / len(results),
+        "settings": results[0].settings,
+    }
+    if results[0].sizes:
+        told["prequential_accuracy"] = _spread([result.prequential_accuracy for result in results])
+        told["missed_samples"] = [result.missed for result in results]
+    return told
+
+
+def _spread(values: list[float]) -> dict[str, Any]:
+    from statistics import mean, stdev
+
+    return {"mean": mean(values), "std": stdev(values) if len(values) > 1 else 0.0, "per_seed": values}
+
+
+def print_table(results: dict[str, list[Result]], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("learner")
+    columns = {
+        "accuracy": "accuracy %",
+        "anytime_accuracy": "anytime %",
+        "worst_case_accuracy": "worst case %",
+        "forgetting": "forgetting %",
+        "prequential_accuracy": "prequential %",
+    }
+    summaries = {name: summary(runs) for name, runs in results.items()}
+    measured = [metric for metric in columns if all(metric in numbers for numbers in summaries.values())]
+    for column in (*(columns[metric] for metric in measured), "memory", "samples/s"):
+        table.add_column(column, justify="right")
+    for name, numbers in summaries.items():
+        cells = [numbers[metric] for metric in measured]
+        shown = [f"{100 * cell['mean']:.2f} ± {100 * cell['std']:.2f}" for cell in cells]
+        table.add_row(
+            name, *shown, f"{numbers['memory_bytes'] / 1e6:.2f} MB", f"{numbers['samples_per_second']:,.0f}"
+        )
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+def draw_pictures(results: dict[str, list[Result]], folder: Path, few: bool = False) -> list[Path]:
+    """Draw what there is to draw; `few` draws the two that tell most."""
+    from everlearn import plots
+
+    histories = {name: [run.history for run in runs] for name, runs in results.items()}
+    looks = [look for runs in histories.values() for history in runs for look in history]
+    stem = "-".join([*results, next(iter(results.values()))[0].stream])
+
+    def path(what: str) -> Path:
+        return folder / f"{stem}-{what}.png"
+
+    pictures = [
+        plots.accuracy_over_stream(histories, path("accuracy")),
+        plots.confusion_matrices(histories, path("confusion")),
+    ]
+    if few:
+        return pictures
+    pictures.append(plots.accuracy_per_task(histories, path("per-task")))
+    pictures.append(plots.anytime_accuracy_over_stream(histories, path("anytime")))
+    if any(look.exemplars for look in looks):
+        pictures.append(plots.memory_over_stream(histories, path("memory")))
+    if any(look.prototype_shift for look in looks):
+        pictures.append(plots.drift_over_stream(histories, path("drift")))
+    for name, runs in results.items():
+        if runs[0].embedding is not None:
+            pictures.append(plots.embedding_plane(*runs[0].embedding, path(f"embedding-of-{name}")))
+    return pictures

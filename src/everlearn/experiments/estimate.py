@@ -1,0 +1,106 @@
+"""How long jobs will take: by the rates of earlier runs in the store, else by a table of rates."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tomllib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from everlearn import learners
+from everlearn.experiments.job import Job
+from everlearn.experiments.reproduce import Plan
+from everlearn.experiments.settings import settings_in_force
+from everlearn.experiments.store import Record, Store
+from everlearn.experiments.surroundings import hardware, on_gpu
+from everlearn.streams.formats import DataError
+
+__all__ = ["describe", "rates", "seconds"]
+
+Rates = dict[tuple[str, str, str], list[float]]
+
+
+def rates(records: Sequence[Record]) -> Rates:
+    """Samples that earlier runs took per second and iteration, by learner, stream and machine."""
+    found: Rates = {}
+    for record in records:
+        if record.result is not None and record.seconds > 0:
+            epochs = record.job.get("horizon", {}).get("epochs")
+            epochs = epochs or learners.find(record.job["learner"]).horizon.epochs
+            work = record.result["samples"] * epochs * record.settings["iterations"]
+            where = (record.job["learner"], record.job["stream"], record.hardware)
+            found.setdefault(where, []).append(work * record.result["together"] / record.seconds)
+    return found
+
+
+def seconds(job: Job, earlier: Rates) -> float | None:
+    """How long a job will take by itself; None where nothing is known of its like, or its data are not here."""
+    settings = settings_in_force(job.learner, job.stream, job.imbalance is not None, job.settings)
+    measured = earlier.get((job.learner, job.stream, hardware(job.device)))
+    device = "gpu" if on_gpu(job.device) else "core"
+    rate = mean(measured) if measured else _table()[device].get(settings["network"], {}).get(job.learner)
+    try:
+        return None if rate is None else job.passes() * settings["iterations"] / rate
+    except DataError:
+        return None
+
+
+def describe(plan: Plan, store: str | os.PathLike[str], workers: int | None = None) -> str:
+    """What would run and for how long, in words."""
+    earlier = rates(Store(store).records()) if Path(store).exists() else {}
+    lines = [f"{plan.done} runs are stored, {len(plan.todo)} to go"]
+    if plan.failed:
+        lines[0] += f", {plan.failed} of them failed before"
+    groups: dict[str, list[Job]] = {}
+    for job in plan.todo:
+        groups.setdefault(_title(job), []).append(job)
+    total = 0.0
+    unknown = 0
+    for title, jobs in groups.items():
+        known = [taken for job in jobs if (taken := seconds(job, earlier)) is not None]
+        total += sum(known)
+        unknown += len(jobs) - len(known)
+        took = (
+            f"about {_duration(sum(known))}" if len(known) == len(jobs) else "no rate known, or no data here"
+        )
+        lines.append(f"  {title}: {len(jobs)} runs, {took}")
+    missing = dict.fromkeys(learner for each in plan.experiments for learner in each.missing)
+    lines += [f"  {learner} is not here yet, and is left out" for learner in missing]
+    if plan.todo:
+        cores = len(os.sched_getaffinity(0))
+        gpu = on_gpu(plan.todo[0].device)
+        at_once = 1 if gpu else min(workers or cores, len(plan.todo))
+        where = "on this GPU" if gpu else f"in {at_once} process{'es' if at_once > 1 else ''}"
+        rest = f", and {unknown} runs of unknown length" if unknown else ""
+        lines.append(f"together about {_duration(total / at_once)} {where}{rest}")
+        lines.append(
+            "by the rates of earlier runs in the store where there are any, else by experiments/rates.toml"
+        )
+    return "\n".join(lines)
+
+
+def _title(job: Job) -> str:
+    variant = f", S(T_{job.imbalance})" if job.imbalance else ""
+    batch = f", batches of {job.batch_size}" if job.batch_size != 10 else ""
+    settings = "".join(f", {name} {value}" for name, value in job.settings.items())
+    return f"{job.learner} on {job.stream}{variant}{batch}{settings}"
+
+
+def _duration(taken: float) -> str:
+    """Seconds in words.
+
+    >>> _duration(5), _duration(600), _duration(40_000)
+    ('5 seconds', '10 minutes', '11.1 hours')
+    """
+    if taken < 100:
+        return f"{taken:.0f} seconds"
+    return f"{taken / 60:.0f} minutes" if taken < 6000 else f"{taken / 3600:.1f} hours"
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(files("everlearn.experiments").joinpath("rates.toml").read_text("utf-8"))

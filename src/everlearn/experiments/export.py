@@ -1,0 +1,53 @@
+"""Runs as JSON and CSV, for other programs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from everlearn.experiments.store import Record, Store
+
+__all__ = ["gather", "write_csv", "write_json"]
+
+METRICS = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
+MEASURED = (*METRICS, "memory_bytes", "samples_per_second", "together")
+COLUMNS = (
+    "key", "learner", "stream", "seed", "imbalance", "batch_size", "scenario", "settings",
+    *MEASURED, "seconds", "started", "version", "hardware", "error",
+)  # fmt: skip
+
+
+def gather(stores: Sequence[Path]) -> list[Record]:
+    """The runs of several stores, each once: one that is done rather than one that failed, else the first."""
+    found: dict[str, Record] = {}
+    for path in stores:
+        if not path.is_file():
+            raise ValueError(
+                f"{path} is not there; `everlearn reproduce` writes such a store, by default runs/store.sqlite"
+            )
+        for record in Store(path).records():
+            known = found.get(record.key)
+            if known is None or (known.error is not None and record.error is None):
+                found[record.key] = record
+    return list(found.values())
+
+
+def write_json(records: Sequence[Record], path: Path) -> None:
+    """All runs as one list, with every evaluation and confusion."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([dataclasses.asdict(record) for record in records], indent=1) + "\n", "utf-8")
+
+
+def write_csv(records: Sequence[Record], path: Path) -> None:
+    """A line for each run, with its numbers at the end; accuracies are fractions."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        writer.writeheader()
+        for record in records:
+            numbers = {name: (record.result or {}).get(name) for name in MEASURED}
+            settings = json.dumps(record.job["settings"], sort_keys=True)
+            writer.writerow(record.job | dataclasses.asdict(record) | numbers | {"settings": settings})

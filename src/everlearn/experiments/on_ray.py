@@ -1,0 +1,68 @@
+"""Jobs on the machines of a Ray cluster: each is a plain task, which Ray runs again if its node is lost.
+
+A task writes nothing. Its outcome goes to the driver, so each is there once, whatever was lost on the way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from everlearn.experiments.job import Job
+from everlearn.experiments.runner import Outcome, Progress, attempt, failure
+
+__all__ = ["on_ray"]
+
+# How often a task is run again whose node or process was lost.
+RETRIES = 5
+# On a cluster with GPUs, so many runs share one.
+ON_ONE_GPU = 5
+
+
+def on_ray(jobs: Sequence[Job], address: str | None, progress: Progress) -> Iterator[tuple[int, Outcome]]:
+    """Run all jobs; gives the place and the outcome of each as soon as it arrives.
+
+    address: the cluster's; by default `$RAY_ADDRESS`, else one that runs on this machine, else a new one.
+    """
+    ray = _ray()
+    ours = not ray.is_initialized()
+    if ours:
+        try:
+            ray.init(address=address, include_dashboard=None, log_to_driver=False, logging_level="ERROR")
+        except ConnectionError:
+            raise ConnectionError(
+                f"no Ray cluster answers at {address}; start one with `ray start --head`, or leave out --address"
+            ) from None
+    try:
+        places = {_submit(ray, job): place for place, job in enumerate(jobs)}
+        while places:
+            ended, _ = ray.wait(list(places))
+            for task in ended:
+                place = places.pop(task)
+                try:
+                    outcome: Outcome = ray.get(task)
+                except ray.exceptions.RayError as error:
+                    outcome = failure(jobs[place], RuntimeError(" ".join(str(error).split())))
+                progress(jobs[place].passes())
+                yield place, outcome
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _ray() -> Any:
+    # Nobody's sweep is counted elsewhere without being asked.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise ImportError("runs on many machines need Ray: pip install 'everlearn[ray]'") from None
+    return ray
+
+
+def _submit(ray: Any, job: Job) -> Any:
+    # Ray hides a machine's GPUs from tasks that ask for none.
+    gpus = 1 / ON_ONE_GPU if job.device.startswith("cuda") else 0
+    options = {"num_cpus": 1, "num_gpus": gpus, "max_retries": RETRIES}
+    return ray.remote(**options)(attempt).remote(job)
