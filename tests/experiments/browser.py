@@ -27,7 +27,13 @@ class Browser:
     def __init__(self, binary: str, home: Path) -> None:
         to_read, self.write = os.pipe()
         self.read, to_write = os.pipe()
-        flags = ["--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        flags = [
+            "--headless=new",
+            "--remote-debugging-pipe",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+        ]
         flags += ["--disable-dev-shm-usage", "--no-first-run", f"--user-data-dir={home}"]
         # The browser reads commands from file 3 and writes answers to file 4.
         line = f'exec "$@" 3<&{to_read} 4>&{to_write}'

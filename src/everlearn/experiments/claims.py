@@ -117,19 +117,19 @@ def parse(text: str) -> Check:
         raise ValueError(f"{text!r} is no check; write a > b, a - b = points, or a ~ b within margin")
     if (found["alike"] is None) != (found["margin"] is None):
         raise ValueError(f"{text!r}: a margin belongs to ~, and ~ needs one")
-    sides = [
+    a, b = (
         Side(
             found[f"{side}metric"] or "accuracy",
             found[f"{side}experiment"],
             tuple(word.strip() for word in found[f"{side}words"].split(",")),
         )
         for side in "ab"
-    ]
-    for side in sides:
+    )
+    for side in (a, b):
         if side.metric not in KNOWN:
             raise ValueError(f"{text!r}: there is no metric {side.metric!r}{nearest(side.metric, KNOWN)}")
-    numbers = [float(found[name]) if found[name] else None for name in ("points", "margin")]
-    return Check(text, *sides, *numbers)
+    points, margin = (float(found[name]) if found[name] else None for name in ("points", "margin"))
+    return Check(text, a, b, points, margin)
 
 
 def expanded(text: str) -> list[str]:
@@ -210,7 +210,9 @@ def cells_of(side: Side, tables: Sequence[Table], text: str) -> list[MeasuredCel
     """The cells that a side speaks of; that there are none is a mistake in the claim."""
     known = {table.experiment.name for table in tables}
     if side.experiment not in known:
-        raise ValueError(f"{text!r}: there is no experiment {side.experiment!r}{nearest(side.experiment, known)}")
+        raise ValueError(
+            f"{text!r}: there is no experiment {side.experiment!r}{nearest(side.experiment, known)}"
+        )
     found = [
         measured
         for table in tables
@@ -245,7 +247,7 @@ def _published(cells: Sequence[MeasuredCell]) -> float | None:
 
 def _part(result: Mapping[str, Any], which: slice) -> float:
     part = list(result["concepts"].values())[which]
-    return 100 * sum(part) / len(part)
+    return 100 * fmean(part)
 
 
 METRICS: dict[str, Callable[[Mapping[str, Any]], float]] = {
@@ -253,7 +255,7 @@ METRICS: dict[str, Callable[[Mapping[str, Any]], float]] = {
     "early": lambda result: _part(result, slice(None, len(result["concepts"]) // 2)),
     "late": lambda result: _part(result, slice(-(len(result["concepts"]) // 2), None)),
     "speed": lambda result: float(result["samples_per_second"]),
-    "memory": lambda result: result["memory_bytes"] / 1e6,
+    "memory": lambda result: float(result["memory_bytes"]) / 1e6,
 }
 UNTESTED = ("std", "speed", "memory")
 KNOWN = (*METRICS, "std")

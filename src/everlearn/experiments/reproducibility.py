@@ -24,32 +24,37 @@ from everlearn.experiments.statistics import Summary, welch
 from everlearn.experiments.store import Record
 from everlearn.experiments.tables import MeasuredCell, Table, read, tables
 
-__all__ = ["main", "render", "verdict"]
+__all__ = ["known_differences", "main", "render", "verdict"]
+
+Known = dict[tuple[str, str, str], list[str]]
 
 RESULTS, PAGE = Path("results"), Path("REPRODUCIBILITY.md")
 PAPER_SEEDS = 5
 NEGLIGIBLE = 0.5
 """Points that make no difference, however sure they are."""
 MANY = 6
+WITHIN_NOISE = "agrees within noise"
 
 INTRODUCTION = """\
 # Reproducibility
 
-Every number of *Continual Prototype Evolution* (De Lange and Tuytelaars, ICCV 2021) beside ours, and a verdict on every
-claim of its text. This page is made from the runs in `results/` by `python -m everlearn.experiments.reproducibility`;
-a test checks that it is up to date.
+Every number of *Continual Prototype Evolution* (De Lange and Tuytelaars, ICCV 2021) beside ours, and a verdict on
+every claim of its text. This page is made from the runs in `results/` by
+`python -m everlearn.experiments.reproducibility`; a test checks that it is up to date.
 
-Accuracy is the unweighted mean over tasks at the end of the stream, on the full test set, in percent; ± is the standard
-deviation over seeds. A number of ours **agrees** with the paper's if it lies inside the paper's mean ± standard
-deviation, or less than half a point away; it agrees **within noise** if it lies outside, but Welch's t-test over the
-seeds of both does not tell them apart (p ≥ 0.05); else it is **higher** or **lower**.
+Accuracy is the unweighted mean over tasks at the end of the stream, on the full test set, in percent; ± is the
+standard deviation over seeds. A number of ours **agrees** with the paper's if it lies inside the paper's mean ±
+standard deviation, or less than half a point away; it agrees **within noise** if it lies outside, but Welch's t-test
+over the seeds of both does not tell them apart (p ≥ 0.05); else it is **higher** or **lower**. A claim **holds** where
+the 95 % interval of the difference, paired over seeds, lies above zero; by more or by less, where the paper's number
+lies outside that interval; it is **unclear** where the interval has zero in it.
 """
 
 
 def render(records: Sequence[Record]) -> str:
     """The page, from these runs."""
     filled = tables(records)
-    known = _known_differences()
+    known = known_differences()
     parts = [INTRODUCTION, _state(filled, records)]
     parts += ["## Claims\n", _claims([judge(claim, filled) for claim in claims()])]
     papers = {table.experiment.name: table.experiment for table in filled}
@@ -60,17 +65,17 @@ def render(records: Sequence[Record]) -> str:
 
 def _state(filled: Sequence[Table], records: Sequence[Record]) -> str:
     """How much there is, and where it ran."""
-    printed = [cell for table in filled for cell in table.cells if cell.cell.published and not table.resources]
+    printed = [
+        cell for table in filled for cell in table.cells if cell.cell.published and not table.resources
+    ]
     measured = [cell for cell in printed if cell.ours is not None]
     agreeing = sum(verdict(cell).startswith("agrees") for cell in measured)
     machines = sorted({f"everlearn {record.version} on {record.hardware}" for record in records})
-    told = [
+    told = (
         f"{len(records):,} runs. Of {len(printed)} numbers that the paper prints, {len(measured)} are measured here, "
-        f"and {agreeing} of these agree.",
-        "",
-        *(f"- {machine}" for machine in machines),
-    ]
-    return "\n".join(told) + "\n"
+        f"and {agreeing} of these agree.\n"
+    )
+    return "\n".join([told, *(f"- {machine}" for machine in machines)]) + "\n"
 
 
 def verdict(cell: MeasuredCell) -> str:
@@ -84,11 +89,11 @@ def verdict(cell: MeasuredCell) -> str:
         return "agrees"
     tested = welch(ours, Summary(paper.mean, paper.std, PAPER_SEEDS))
     if tested is None or tested.p >= 0.05:
-        return "agrees within noise"
+        return WITHIN_NOISE
     return "higher" if cell.difference > 0 else "lower"
 
 
-def _experiment(paper: Experiment, filled: Sequence[Table], known: dict[tuple[str, str, str], str]) -> str:
+def _experiment(paper: Experiment, filled: Sequence[Table], known: Known) -> str:
     source = f" ({paper.source})" if paper.source else ""
     lines = [f"## {paper.title}{source}\n", *(f"{proper(note)}" for note in paper.notes)]
     lines += ["", f"`everlearn reproduce {paper.name}`\n"]
@@ -106,7 +111,7 @@ def _experiment(paper: Experiment, filled: Sequence[Table], known: dict[tuple[st
     return "\n".join(lines)
 
 
-def _beside(table: Table, known: dict[tuple[str, str, str], str]) -> str:
+def _beside(table: Table, known: Known) -> str:
     """Each number of the paper on a line of its own, with ours and the verdict."""
     lines = []
     for column, name in zip(table.columns, short(table.columns), strict=True):
@@ -115,7 +120,6 @@ def _beside(table: Table, known: dict[tuple[str, str, str], str]) -> str:
             if cell is None or cell.cell.published is None:
                 continue
             paper = cell.cell.published
-            told = known.get((table.experiment.name, row, column), "")
             lines.append(
                 [
                     *(proper(word) for word in (name, row)),
@@ -123,10 +127,18 @@ def _beside(table: Table, known: dict[tuple[str, str, str], str]) -> str:
                     _mean(cell.ours),
                     signed(cell.difference),
                     verdict(cell),
-                    told if verdict(cell) in ("higher", "lower", "agrees within noise") else "",
+                    _told(cell, known.get((table.experiment.name, row, column), [])),
                 ]
             )
     return _table([table.axis or "", "", "paper", "ours", "difference", "verdict", "what is known"], lines)
+
+
+def _told(cell: MeasuredCell, known: Sequence[str]) -> str:
+    """What is known of a difference; that nothing is, where one is sure."""
+    found = verdict(cell)
+    if found in ("higher", "lower"):
+        return " ".join(known) or "Not explained so far."
+    return " ".join(known) if found == WITHIN_NOISE else ""
 
 
 def _ours(table: Table) -> str:
@@ -154,7 +166,9 @@ def _resources(table: Table) -> str:
             cell = table.at(row, column)
             result = cell.runs[0].result if cell is not None and cell.runs else None
             cells.append(
-                f"{result['samples_per_second']:,.0f} samples/s, {result['memory_bytes'] / 1e6:.2f} MB" if result else ""
+                f"{result['samples_per_second']:,.0f} samples/s, {result['memory_bytes'] / 1e6:.2f} MB"
+                if result
+                else ""
             )
         lines.append([proper(row), *cells])
     return _table(["", *map(proper, table.columns)], lines)
@@ -203,21 +217,23 @@ def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
-def _known_differences() -> dict[tuple[str, str, str], str]:
-    """What is known where a number of ours differs: for experiment, row and column, a sentence."""
+def known_differences() -> Known:
+    """What is known where a number of ours differs: for experiment, row and column, sentences."""
     content = tomllib.loads(files("everlearn.experiments").joinpath("differences.toml").read_text("utf-8"))
-    return {
-        (entry["experiment"], row, column): entry["known"]
-        for entry in content["difference"]
-        for row in entry["rows"]
-        for column in entry["columns"]
-    }
+    known: Known = {}
+    for entry in content["difference"]:
+        for row in entry["rows"]:
+            for column in entry["columns"]:
+                known.setdefault((entry["experiment"], row, column), []).append(entry["known"])
+    return known
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page; returns the exit code."""
     parser = argparse.ArgumentParser("python -m everlearn.experiments.reproducibility", description=__doc__)
-    parser.add_argument("--add", type=Path, nargs="+", default=[], metavar="STORE", help="runs to take over first")
+    parser.add_argument(
+        "--add", type=Path, nargs="+", default=[], metavar="STORE", help="runs to take over first"
+    )
     given = parser.parse_args(arguments)
     try:
         if given.add:

@@ -12,7 +12,7 @@ from typing import Any
 
 from everlearn.experiments.store import Record
 
-__all__ = ["export", "read"]
+__all__ = ["MINIATURE", "export", "read"]
 
 FORMAT = 1
 # Of 100 classes, a confusion matrix alone would outweigh all else that a run leaves.
@@ -57,7 +57,9 @@ def _text(records: Iterable[Record]) -> str:
     for _, (shared, runs) in sorted(groups.items()):
         fields = [f'      "{field}": {json.dumps(value)},\n' for field, value in shared.items()]
         lines = [f"        {_line(run)}" for run in sorted(runs, key=lambda run: run.job["seed"])]
-        parts.append("    {\n" + "".join(fields) + '      "runs": [\n' + ",\n".join(lines) + "\n      ]\n    }")
+        parts.append(
+            "    {\n" + "".join(fields) + '      "runs": [\n' + ",\n".join(lines) + "\n      ]\n    }"
+        )
     return f'{{\n  "format": {FORMAT},\n  "groups": [\n' + ",\n".join(parts) + "\n  ]\n}\n"
 
 

@@ -9,10 +9,14 @@ from pathlib import Path
 
 from everlearn.experiments import results, statistics
 from everlearn.experiments.experiment import Cell, Experiment, experiment, experiments, key
+from everlearn.experiments.results import MINIATURE
 from everlearn.experiments.statistics import Difference, Summary
 from everlearn.experiments.store import Record, Store
 
-__all__ = ["Comparison", "MeasuredCell", "Table", "fill", "percent", "read", "tables"]
+__all__ = ["QUICK", "Comparison", "MeasuredCell", "Table", "fill", "percent", "read", "tables"]
+
+QUICK = "-quick"
+"""What the name of an experiment in small ends with."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +58,18 @@ class MeasuredCell:
     @property
     def learner(self) -> str:
         """Who learns in this cell; the row, if it is a learner that does not exist here."""
-        return self.cell.jobs[0].learner if self.cell.jobs else self.cell.row
+        jobs = [job.learner for job in self.cell.jobs] or [
+            run.job["learner"] for run in (*self.runs, *self.failed)
+        ]
+        return str(jobs[0]) if jobs else self.cell.row
 
     @property
     def stream(self) -> str:
         """What it learns from."""
-        return self.cell.jobs[0].stream if self.cell.jobs else self.cell.column
+        jobs = [job.stream for job in self.cell.jobs] or [
+            run.job["stream"] for run in (*self.runs, *self.failed)
+        ]
+        return str(jobs[0]) if jobs else self.cell.column
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,9 +223,19 @@ def fill(paper: Experiment, records: Sequence[Record]) -> list[Table]:
 
 
 def tables(records: Sequence[Record], papers: Sequence[Experiment] | None = None) -> list[Table]:
-    """All panels of all experiments (by default the paper's), filled with these runs."""
-    chosen = [experiment(name) for name in experiments()] if papers is None else papers
-    return [table for paper in chosen for table in fill(paper, records)]
+    """All panels of all experiments, filled with these runs.
+
+    By default the experiments are the paper's, and where there are runs of them in small, these as well.
+    """
+    if papers is None:
+        papers = [experiment(name) for name in experiments()]
+        if any(record.job["stream"] == MINIATURE for record in records):
+            papers = [*papers, *(_in_small(name) for name in experiments())]
+    return [table for paper in papers for table in fill(paper, records)]
+
+
+def _in_small(name: str) -> Experiment:
+    return dataclasses.replace(experiment(name, quick=True), name=f"{name}{QUICK}")
 
 
 def read(stores: Sequence[Path]) -> list[Record]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from everlearn.experiments.claims import claims, judge
 from everlearn.experiments.experiment import Experiment, experiments
+from everlearn.experiments.others import others
 from everlearn.experiments.report.exports import as_csv, as_json
 from everlearn.experiments.report.page import page
 from everlearn.experiments.report.pictures import pictures
@@ -19,14 +20,15 @@ __all__ = ["export_csv", "export_json", "write"]
 def write(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = None) -> Path:
     """Write `report.html`, `figures/`, `tables.csv` and `tables.json` into the folder `out`; gives the page.
 
-    stores: files of runs, or folders of results. papers: the experiments to show, by default the paper's.
+    stores: files of runs, or folders of results. papers: the experiments to show; by default the paper's, and
+    whatever runs belong to none of them.
     """
     records, filled = _filled(stores, papers)
     shown = [table for table in filled if table.measured]
     if not shown:
         raise ValueError(
-            f"no run in {' and '.join(map(str, stores))} belongs to {_names(filled)}; "
-            "`everlearn reproduce` makes such runs"
+            f"there are no runs of {_names(filled)} in {' and '.join(map(str, stores))}; "
+            "`everlearn reproduce` makes them"
         )
     drawn = {table.name: pictures(table, out / "figures") for table in shown}
     known = {table.experiment.name for table in filled}
@@ -51,7 +53,8 @@ def export_json(stores: list[Path], out: Path, papers: Sequence[Experiment] | No
 
 def _filled(stores: list[Path], papers: Sequence[Experiment] | None) -> tuple[list[Record], list[Table]]:
     records = read(stores)
-    return records, tables(records, papers)
+    filled = tables(records, papers)
+    return records, filled if papers is not None else [*filled, *others(records, filled)]
 
 
 def _names(filled: Sequence[Table]) -> str:

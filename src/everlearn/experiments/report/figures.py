@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +28,13 @@ def drawn(draw: Callable[[], Figure]) -> Figure:
     import matplotlib
     from matplotlib.text import Text
 
-    ink = {
-        name: style.INK for name in ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor")
-    }
+    ink: Any = dict.fromkeys(
+        ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), style.INK
+    )
     with matplotlib.rc_context(ink | {"hatch.linewidth": 1.0, "hatch.color": "white"}):
         figure = draw()
     for text in figure.findobj(Text):
-        text.set_text(proper(text.get_text()))  # type: ignore[attr-defined]
+        text.set_text(proper(text.get_text()))
     return figure
 
 
@@ -45,9 +44,13 @@ def short(columns: Sequence[str]) -> list[str]:
     >>> short(["memory 100", "memory 200"]), short(["split-mnist", "split-cifar10"])
     (['100', '200'], ['split-mnist', 'split-cifar10'])
     """
-    begin = os.path.commonprefix([f"{column} " for column in columns]) if len(columns) > 1 else ""
-    begin = begin[: begin.rfind(" ") + 1]
-    return [column.removeprefix(begin) or column for column in columns]
+    words = [column.split(" ") for column in columns]
+    shared = 0
+    while len(columns) > 1 and all(
+        len(w) > shared + 1 and w[: shared + 1] == words[0][: shared + 1] for w in words
+    ):
+        shared += 1
+    return [" ".join(w[shared:]) for w in words]
 
 
 def line_of(row: str, rows: Sequence[str]) -> dict[str, Any]:
@@ -122,14 +125,19 @@ def lines(table: Table) -> Figure:
         if ours:
             places, means = [place for place, _ in ours], [o.mean for _, o in ours]
             errors = [o.std or 0 for _, o in ours]
-            mark = {"marker": "o", "markersize": 4.5, "linewidth": 1.8}
+            mark: Any = {"marker": "o", "markersize": 4.5, "linewidth": 1.8}
             drawn_line = ax.errorbar(places, means, yerr=errors, **mark, **line, **WHISKER)
             for bar in drawn_line[2]:
                 bar.set_linestyle("-")
             across = table.across(row)
-            ends.append((means[-1], f"{in_math(row)} {across.mean:.1f}" if across else in_math(row), line["color"]))
+            ends.append(
+                (means[-1], f"{in_math(row)} {across.mean:.1f}" if across else in_math(row), line["color"])
+            )
         if paper:
-            ax.plot(*zip(*((p, q.mean) for p, q in paper), strict=True), **PAPER | {"markeredgecolor": line["color"]})
+            ax.plot(
+                *zip(*((p, q.mean) for p, q in paper), strict=True),
+                **PAPER | {"markeredgecolor": line["color"]},
+            )
     ax.set_xticks(range(len(table.columns)), [in_math(column) for column in short(table.columns)])
     ax.set(xlim=(-0.25, len(table.columns) - 0.75), xlabel=in_math(table.axis or ""), ylabel="accuracy, %")
     ax.grid(axis="y", color=style.GRID, linewidth=0.6)
@@ -184,10 +192,10 @@ def row_panels(table: Table) -> tuple[Figure, list[Axes]]:
     return figure, axes
 
 
-def _whisker(ax: Axes, x: float, y: float, **error: float) -> None:
+def _whisker(ax: Axes, x: float, y: float, **error: Any) -> None:
     """± a deviation, edged in white so that it shows on a dark bar too."""
     for colour, wider in (("white", 1.6), (style.INK, 0.0)):
-        width = {"elinewidth": 1.1 + wider, "capthick": 1.1 + wider, "capsize": 2.5 + wider / 2}
+        width: Any = {"elinewidth": 1.1 + wider, "capthick": 1.1 + wider, "capsize": 2.5 + wider / 2}
         ax.errorbar(x, y, fmt="none", ecolor=colour, zorder=3, **width, **error)
 
 

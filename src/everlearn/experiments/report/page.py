@@ -8,20 +8,21 @@ from html import escape
 from importlib.resources import files
 
 from everlearn.experiments.claims import FAILS, HOLDS, LARGER, NOT_MEASURED, SMALLER, Judgement
+from everlearn.experiments.experiment import experiments
 from everlearn.experiments.report import parts
 from everlearn.experiments.report.resources import resources_table
 from everlearn.experiments.report.runs import runs_of
 from everlearn.experiments.report.theme import variables
 from everlearn.experiments.report.words import in_html, signed
 from everlearn.experiments.store import Record
-from everlearn.experiments.tables import Table
+from everlearn.experiments.tables import QUICK, Table
 
 __all__ = ["Picture", "page"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A figure of a table, as it stands on the page. name: of its files. kind: `wide`, `plain` (as drawn), or none."""
+    """A figure as it stands on the page. name: of its files. kind: `wide`, `plain` (in its own colours), or none."""
 
     name: str
     caption: str
@@ -119,14 +120,22 @@ def _top(shown: Sequence[Table], records: Sequence[Record]) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def _section(tables: Sequence[Table], pictures: dict[str, list[Picture]]) -> str:
     experiment = tables[0].experiment
     source = f"{escape(experiment.source)}. " if experiment.source else ""
     notes = " ".join(escape(note) for note in experiment.notes)
-    again = f"<code>everlearn reproduce {escape(experiment.name)}</code>"
+    name = experiment.name.removesuffix(QUICK)
+    small = " --quick" if name != experiment.name else ""
+    again = f"<code>everlearn reproduce {name}{small}</code>" if name in experiments() else ""
     parts_of = "".join(_panel(table, pictures.get(table.name, [])) for table in tables)
     return (
         f'<section id="{escape(experiment.name)}"><h2>{in_html(experiment.title)}</h2>'
@@ -145,11 +154,15 @@ def _panel(table: Table, pictures: Sequence[Picture]) -> str:
     found = table.comparisons()
     compared = ""
     if found:
-        what = "CoPE less each other method" if len(table.learners) > 1 else "The benchmark's setting less each other"
+        what = (
+            "CoPE less each other method"
+            if len(table.learners) > 1
+            else "The benchmark's setting less each other"
+        )
         compared = (
             f"<h3>{what}</h3>{parts.comparison_table(table, found)}"
-            "<p class=\"caption\">Points, paired over the n seeds that both have, with the 95 % interval; two-sided paired "
-            "t-test, p adjusted for the comparisons beside it (Holm). Bold: p &lt; 0.05.</p>"
+            '<p class="caption">Points, paired over the n seeds that both have, with the 95 % interval; two-sided '
+            "paired t-test, p adjusted for the comparisons beside it (Holm). Bold: p &lt; 0.05.</p>"
         )
     return f'{title}{main}<div class="figures">{figures}</div>{compared}'
 
@@ -198,9 +211,11 @@ def _evidence(judgement: Judgement) -> list[str]:
 def _foot(records: Sequence[Record]) -> str:
     versions = ", ".join(sorted({record.version for record in records}))
     machines = "; ".join(sorted({record.hardware for record in records}))
+    buttons = " ".join(
+        f'<button type="button" class="action download" data-source="data-{kind}" data-name="tables.{kind}">'
+        f"tables.{kind}</button>"
+        for kind in ("csv", "json")
+    )
     return (
-        f"<footer><p>everlearn {escape(versions)}. Ran on: {escape(machines)}.</p><p>"
-        '<button type="button" class="action download" data-source="data-csv" data-name="tables.csv">tables.csv</button> '
-        '<button type="button" class="action download" data-source="data-json" data-name="tables.json">tables.json'
-        "</button></p></footer>"
+        f"<footer><p>everlearn {escape(versions)}. Ran on: {escape(machines)}.</p><p>{buttons}</p></footer>"
     )

@@ -48,12 +48,16 @@ def main_table(table: Table) -> str:
     }
     corner = "method" if len(table.learners) > 1 else ""
     names = dict(zip(table.columns, short(table.columns), strict=True))
-    groups, heads = '<th></th>', head(corner or "row")
+    groups, heads = "<th></th>", head(corner or "row")
     for column, name in names.items():
         title = in_html(name)
         if published[column]:
             groups += f'<th colspan="3" class="first" scope="colgroup">{title}</th>'
-            heads += head("ours", "first") + head("paper") + head('<abbr title="ours less the paper\'s, in points">Δ</abbr>')
+            heads += (
+                head("ours", "first")
+                + head("paper")
+                + head('<abbr title="ours less the paper\'s, in points">Δ</abbr>')
+            )
         else:
             groups += '<th class="first"></th>'
             heads += head(title, "first")
@@ -72,7 +76,9 @@ def main_table(table: Table) -> str:
             mean = table.across(row)
             value = "" if mean is None else f"{mean.mean:.4f}"
             cells += f'<td class="first" data-value="{value}">{number(mean.mean if mean else None)}</td>'
-        rows.append(f'<tr><th scope="row" data-value="{escape(row)}">{dot(row)}{in_html(row)}</th>{cells}</tr>')
+        rows.append(
+            f'<tr><th scope="row" data-value="{escape(row)}">{dot(row)}{in_html(row)}</th>{cells}</tr>'
+        )
     first = f'<tr class="groups">{groups}</tr>' if any(published.values()) else ""
     return table_of([first, f"<tr>{heads}</tr>"], rows)
 

@@ -56,7 +56,7 @@ def _figures(table: Table) -> Iterator[tuple[str, str, Callable[[], Figure], boo
         yield f"{name}-speed", f"{title}: how fast each method learns.", lambda: speed_bars(table), True
         yield f"{name}-memory", f"{title}: what each method keeps.", lambda: memory_bars(table), True
         return
-    if table.figure == "lines" or table.axis and table.figure == "table":
+    if table.figure == "lines" or (table.axis and table.figure == "table"):
         yield name, f"{title}: accuracy over {table.axis or 'columns'}.", lambda: figures.lines(table), True
     elif table.figure == "bars":
         yield name, f"{title}: accuracy of each variant.", lambda: figures.grouped_bars(table), True

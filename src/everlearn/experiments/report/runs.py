@@ -25,7 +25,11 @@ METRICS = {
 def runs_of(table: Table) -> str:
     """All runs of a table, a fold for each of its cells."""
     folds = "".join(_fold(table, cell) for cell in table.cells if cell.runs or cell.failed)
-    title = table.experiment.title if len(table.experiment.panels) == 1 else f"{table.experiment.title}: {table.title}"
+    title = (
+        table.experiment.title
+        if len(table.experiment.panels) == 1
+        else f"{table.experiment.title}: {table.title}"
+    )
     return f"<h3>{in_html(title)}</h3>{folds}"
 
 
@@ -37,7 +41,8 @@ def _fold(table: Table, measured: MeasuredCell) -> str:
     records = (*measured.runs, *measured.failed)
     job, seeds = records[0].job, 1 + max(record.job["seed"] for record in records)
     return (
-        f'<details id="{anchor(table, measured)}"><summary>{name} <span class="quiet">{ours} {failed}</span></summary>'
+        f'<details id="{anchor(table, measured)}">'
+        f'<summary>{name} <span class="quiet">{ours} {failed}</span></summary>'
         f'<div class="command"><code>{escape(command(job, seeds))}</code>'
         '<button type="button" class="action copy">copy</button></div>'
         f"{_table(records)}{_settings(records)}{_where(records)}</details>"
@@ -59,7 +64,9 @@ def _row(record: Record) -> str:
     cells += _number(record.seconds, 1) + _number(record.result.get("samples_per_second"), 0)
     held = record.result.get("memory_bytes")
     cells += f'<td data-value="{held or ""}">{_bytes(held)}</td>'
-    return f'<tr>{seed}{cells}<td data-value="{escape(record.key)}"><code>{escape(record.key)}</code></td></tr>'
+    return (
+        f'<tr>{seed}{cells}<td data-value="{escape(record.key)}"><code>{escape(record.key)}</code></td></tr>'
+    )
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -72,7 +79,9 @@ def _bytes(value: int | None) -> str:
 
 def _settings(records: tuple[Record, ...]) -> str:
     """The settings in force, once for all seeds: they differ in nothing else."""
-    words = " ".join(f"<code>{escape(name)} = {escape(_plain(v))}</code>" for name, v in records[0].settings.items())
+    words = " ".join(
+        f"<code>{escape(name)} = {escape(_plain(v))}</code>" for name, v in records[0].settings.items()
+    )
     return f'<p class="settings">Settings in force: {words}</p>'
 
 

@@ -22,7 +22,9 @@ PROPER = {
     "split-cifar10": "Split-CIFAR10",
     "split-cifar100": "Split-CIFAR100",
 }
-NAMES = re.compile(rf"(?<![\w/-])(?:{'|'.join(sorted(PROPER, key=len, reverse=True))})(?![\w/.])(?!-(?!mini))")
+NAMES = re.compile(
+    rf"(?<![\w/-])(?:{'|'.join(sorted(PROPER, key=len, reverse=True))})(?![\w/.])(?!-(?!mini))"
+)
 SYMBOL = re.compile(r"\|?\b([A-Za-z])\|?(?:\(([A-Z])_(\d+|\w)\)|_(\w)\|?)")
 
 
