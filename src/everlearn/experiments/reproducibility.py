@@ -45,9 +45,10 @@ every claim of its text. This page is made from the runs in `results/` by
 Accuracy is the unweighted mean over tasks at the end of the stream, on the full test set, in percent; ± is the
 standard deviation over seeds. A number of ours **agrees** with the paper's if it lies inside the paper's mean ±
 standard deviation, or less than half a point away; it agrees **within noise** if it lies outside, but Welch's t-test
-over the seeds of both does not tell them apart (p ≥ 0.05); else it is **higher** or **lower**. A claim **holds** where
-the 95 % interval of the difference, paired over seeds, lies above zero; by more or by less, where the paper's number
-lies outside that interval; it is **unclear** where the interval has zero in it.
+over the seeds of both does not tell them apart (p ≥ 0.05); else it is **higher** or **lower**.
+
+A claim **holds** where the 95 % interval of the difference, paired over seeds, lies above zero; by more or by less,
+where the paper's number lies outside that interval; it is **unclear** where the interval has zero in it.
 """
 
 

@@ -30,6 +30,7 @@ def write(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = N
             f"there are no runs of {_names(filled)} in {' and '.join(map(str, stores))}; "
             "`everlearn reproduce` makes them"
         )
+    out.mkdir(parents=True, exist_ok=True)
     drawn = {table.name: pictures(table, out / "figures") for table in shown}
     known = {table.experiment.name for table in filled}
     judged = [judge(claim, filled) for claim in claims()] if set(experiments()) <= known else []

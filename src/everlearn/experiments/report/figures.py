@@ -196,7 +196,7 @@ def _whisker(ax: Axes, x: float, y: float, **error: Any) -> None:
     """± a deviation, edged in white so that it shows on a dark bar too."""
     for colour, wider in (("white", 1.6), (style.INK, 0.0)):
         width: Any = {"elinewidth": 1.1 + wider, "capthick": 1.1 + wider, "capsize": 2.5 + wider / 2}
-        ax.errorbar(x, y, fmt="none", ecolor=colour, zorder=3, **width, **error)
+        ax.errorbar(x, y, fmt="none", color=colour, zorder=3, **width, **error)
 
 
 def _legend(figure: Figure, text: str) -> None:

@@ -41,9 +41,9 @@ def pictures(table: Table, folder: Path) -> list[Picture]:
         figure = figures.drawn(draw)
         # The same picture is the same file, whenever and wherever it is drawn.
         with matplotlib.rc_context({"svg.hashsalt": name}):
-            for ending in ("png", "svg"):
-                saved = style.save(figure, folder / f"{name}.{ending}")
-        svg = saved.read_text("utf-8")
+            style.save(figure, folder / f"{name}.png")
+            figure.set_layout_engine("none")  # it is laid out now; doing it again takes as long
+            svg = style.save(figure, folder / f"{name}.svg").read_text("utf-8")
         kind = "plain" if not themed else "wide" if width_of(svg) > WIDE else ""
         found.append(Picture(name, caption, inline_svg(svg, name, caption, themed), kind))
     return found
@@ -57,7 +57,13 @@ def _figures(table: Table) -> Iterator[tuple[str, str, Callable[[], Figure], boo
         yield f"{name}-memory", f"{title}: what each method keeps.", lambda: memory_bars(table), True
         return
     if table.figure == "lines" or (table.axis and table.figure == "table"):
-        yield name, f"{title}: accuracy over {table.axis or 'columns'}.", lambda: figures.lines(table), True
+        if _filled_columns(table) > 1:
+            yield (
+                name,
+                f"{title}: accuracy over {table.axis or 'columns'}.",
+                lambda: figures.lines(table),
+                True,
+            )
     elif table.figure == "bars":
         yield name, f"{title}: accuracy of each variant.", lambda: figures.grouped_bars(table), True
         confused = _confusions(table)
@@ -75,6 +81,10 @@ def _figures(table: Table) -> Iterator[tuple[str, str, Callable[[], Figure], boo
             if curves:
                 told = f"{column}: accuracy on the tasks seen, over the stream; bands are ± std over seeds."
                 yield f"{name}-{column}-stream", told, partial(accuracy_over_stream, curves), True
+
+
+def _filled_columns(table: Table) -> int:
+    return len({cell.cell.column for cell in table.cells if cell.ours is not None})
 
 
 def _curves(table: Table, column: str) -> dict[str, list[list[Evaluation]]]:

@@ -18,7 +18,7 @@ DARK = {
     "iid-online": "#8b949e",
     "iid-offline": "#e6edf3",
     "reservoir": "#e9a93a",
-    "mir": "#2cc295",
+    "mir": "#3ad29f",
     "gss": "#f0a3cd",
     "gem": "#a56fd0",
     "icarl": "#c9bb3a",
