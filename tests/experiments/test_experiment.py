@@ -1,0 +1,172 @@
+"""Experiments as data: the paper's, a user's own, their mistakes, and the same in small."""
+
+import pytest
+
+from everlearn import learners
+from everlearn.experiments.experiment import experiment, experiments, key
+from everlearn.experiments.job import Job
+from everlearn.experiments.settings import benchmark_settings, read_benchmark
+
+STREAMS = ["split-mnist", "split-cifar10", "split-cifar100"]
+
+
+def test_the_experiments_of_the_paper_are_all_there_in_its_order():
+    assert experiments() == [
+        "balanced", "buffer", "imbalanced", "pseudo-prototypes", "batch-size", "resources", "momentum",
+        "low-capacity",
+    ]  # fmt: skip
+
+
+def test_the_balanced_table_has_every_method_on_every_stream():
+    (panel,) = experiment("balanced").panels
+    assert len(panel.rows) == 13
+    assert panel.columns == STREAMS
+    assert panel.cell("curl", "split-cifar10") is None
+    cope = panel.cell("cope", "split-cifar10")
+    assert (cope.published.mean, cope.published.std, cope.published.source) == (48.92, 1.32, "Table 2")
+    assert [job.seed for job in cope.jobs] == [0, 1, 2, 3, 4]
+    assert panel.cell("cope, not renormalised", "split-mnist").jobs[0].settings == {"renormalise": False}
+
+
+def test_the_imbalanced_figure_has_fifteen_variants():
+    panels = experiment("imbalanced").panels
+    assert [panel.title for panel in panels] == STREAMS
+    variants = [{job.imbalance for cell in panel.cells for job in cell.jobs} for panel in panels]
+    assert variants == [{1, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, {1, 5, 10, 15, 20}]
+
+
+def test_what_two_experiments_share_is_run_once():
+    balanced = {key(job) for job in experiment("balanced", ["cope"]).jobs()}
+    shared = {"momentum 0.99", "batch size 10", "incl. p̂"}
+    for name in ("momentum", "batch-size", "pseudo-prototypes"):
+        for cell in experiment(name, streams=["split-mnist"]).panels[0].cells:
+            assert ({key(job) for job in cell.jobs} <= balanced) == (cell.column in shared)
+
+
+def test_a_run_that_must_be_alone_is_another_than_one_that_need_not():
+    assert key(Job("cope", "split-mnist", 0)) != key(Job("cope", "split-mnist", 0, alone=True))
+
+
+def test_where_a_job_runs_makes_no_other_job_of_it():
+    assert key(Job("cope", "split-mnist", 0)) == key(Job("cope", "split-mnist", 0, device="cpu", data_dir="/x"))
+
+
+def test_only_the_learners_and_streams_that_are_asked_for():
+    (panel,) = experiment("balanced", ["gem", "cope"], ["split-mnist"], seeds=2).panels
+    assert panel.rows == ["gem", "cope", "cope, not renormalised"]
+    assert panel.columns == ["split-mnist"]
+    assert all(len(cell.jobs) == 2 for cell in panel.cells)
+
+
+def test_a_learner_that_does_not_exist_here_is_named_and_has_no_jobs(monkeypatch):
+    without = {name: kind for name, kind in learners.registry().items() if name != "gem"}
+    monkeypatch.setattr(learners, "registry", lambda: without)
+    found = experiment("balanced", ["gem", "cope"])
+    assert found.missing == ("gem",)
+    cell = found.panels[0].cell("gem", "split-mnist")
+    assert cell.jobs == ()
+    assert cell.published.mean == 93.25
+
+
+@pytest.mark.parametrize("name", experiments())
+def test_every_experiment_in_small_is_on_split_digits_alone(name):
+    small, whole = experiment(name, quick=True), experiment(name)
+    assert {job.stream for job in small.jobs()} == {"split-digits"}
+    assert {job.learner for job in small.jobs()} == {job.learner for job in whole.jobs()}
+    assert not any(cell.published for panel in small.panels for cell in panel.cells)
+
+
+def test_in_small_a_memory_is_a_tenth_and_called_so():
+    cell = experiment("buffer", quick=True).panels[0].cell("cope", "memory 150")
+    assert cell.jobs[0].settings == {"memory_size": 150}
+
+
+MINE = """
+title = "Mine"
+[[panels]]
+title = "Two settings"
+figure = "lines"
+axis = "temperature"
+source = "my notes"
+all = { stream = "split-digits", scenario = "blurry", settings = { hidden = 50 } }
+[panels.rows]
+cope = { learner = "cope" }
+[panels.columns]
+"0.1" = { settings = { temperature = 0.1 } }
+"0.5" = { settings = { temperature = 0.5 } }
+[panels.published]
+cope = { "0.5" = { mean = 90.0 } }
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    def write(text):
+        path = tmp_path / "mine.toml"
+        path.write_text(text, "utf-8")
+        return path
+
+    return write
+
+
+def test_a_file_of_ones_own_is_an_experiment(mine):
+    found = experiment(mine(MINE))
+    assert found.name == "mine"
+    first, second = found.panels[0].cells
+    assert first.jobs[4] == Job(
+        "cope", "split-digits", 4, scenario="blurry", settings={"hidden": 50, "temperature": 0.1}
+    )
+    assert (second.published.mean, second.published.std, second.published.source) == (90, None, "my notes")
+
+
+MISTAKES = {
+    "mine.toml can't be read": ("title =", "title"),
+    "mine.toml: there is no value 'titel'; did you mean 'title'?": ("title = \"Mine\"", 'titel = "Mine"'),
+    "mine.toml: panels is missing": (MINE, 'title = "Mine"'),
+    "panel 'Two settings': figure is one of table, lines, bars, not 'pie'": ('"lines"', '"pie"'),
+    "row 'cope', column '0.1': there is no stream 'split-digit'; did you mean": ("split-digits", "split-digit"),
+    "there is no learner 'cop'; did you mean 'cope'?": ('learner = "cope"', 'learner = "cop"'),
+    "cope has no setting 'temprature'; did you mean 'temperature'?": ("{ temperature = 0.1", "{ temprature = 0.1"),
+    "column '0.1': temperature is float, not 'cold'": ("temperature = 0.1", 'temperature = "cold"'),
+    "column '0.1': temperature must be above 0, not -1": ("temperature = 0.1", "temperature = -1"),
+    "there is no value 'batchsize'; did you mean 'batch_size'?": ("{ learner", "{ batchsize = 3, learner"),
+    "row 'cope': imbalance is a whole number, not 'much'": ("{ learner", '{ imbalance = "much", learner'),
+    "no stream is named, neither for all nor by the row or the column": ('stream = "split-digits", ', ""),
+    "a value is published for 'cope', '0.7', which is no cell": ('"0.5" = { mean', '"0.7" = { mean'),
+    "is [mean, std] in percent, not [90.0]": ("{ mean = 90.0 }", "[90.0]"),
+    "what is published for 'cope', '0.5' has no source": ('source = "my notes"\n', ""),
+    "there is no scenario 'blury'": ("blurry", "blury"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", MISTAKES)
+def test_a_mistake_in_a_file_is_said_in_a_sentence(sentence, mine):
+    wrong, right = MISTAKES[sentence]
+    assert wrong in MINE
+    with pytest.raises(ValueError) as caught:
+        experiment(mine(MINE.replace(wrong, right)))
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith("mine.toml")
+
+
+BENCHMARK_MISTAKES = {
+    "x.toml: there is no variant 'balance'": "[balance.cope]\n",
+    "x.toml, [balanced.cop]: there is no learner 'cop'; did you mean 'cope'?": "[balanced.cop]\n",
+    "x.toml, [balanced.cope]: cope has no setting 'memory'": "[balanced.cope]\nmemory = 3",
+    "x.toml, [balanced.cope]: there is no network 'mpl'": '[balanced.cope]\nnetwork = "mpl"',
+    "x.toml, [balanced.gss]: memory_size is int, not 2.5": "[balanced.gss]\nmemory_size = 2.5",
+    "x.toml, [balanced.cope]: momentum must be between 0 and 1, not 3": "[balanced.cope]\nmomentum = 3",
+    "x.toml, [balanced.cope]: iterations is int, not True": "[balanced.cope]\niterations = true",
+}
+
+
+@pytest.mark.parametrize("sentence", BENCHMARK_MISTAKES)
+def test_a_benchmark_with_what_is_no_setting_is_refused(sentence):
+    with pytest.raises(ValueError) as caught:
+        read_benchmark(BENCHMARK_MISTAKES[sentence], "x.toml")
+    assert sentence in str(caught.value)
+
+
+def test_the_low_capacity_streams_have_the_settings_of_the_imbalanced_ones():
+    for name in ("split-mnist", "split-cifar10"):
+        assert benchmark_settings("cope", f"{name}-mini", False) == benchmark_settings("cope", name, True)

@@ -1,0 +1,66 @@
+"""Runs on a real Ray cluster of two nodes, one of which is lost midway."""
+
+import threading
+import time
+
+import pytest
+
+from everlearn.experiments.reproduce import plan, reproduce
+from everlearn.experiments.runner import execute
+from everlearn.experiments.store import Store
+
+ray = pytest.importorskip("ray")
+
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+
+EXPERIMENT = """
+title = "Eight runs"
+seeds = 8
+[[panels]]
+title = "Split-Digits"
+figure = "table"
+all = { learner = "cope", settings = { hidden = 20, iterations = 1 } }
+columns = { split-digits = { stream = "split-digits" } }
+[panels.rows]
+cope = {}
+"""
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    cluster = Cluster(initialize_head=True, head_node_args=NODE)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+# Ray leaves sockets and files of its own to the end of the process.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_node_that_is_lost_midway_loses_and_doubles_no_result(cluster, tmp_path):
+    second = cluster.add_node(**NODE)
+    cluster.wait_for_nodes()
+    mine, path = tmp_path / "mine.toml", tmp_path / "store.sqlite"
+    mine.write_text(EXPERIMENT)
+    lost_after = []
+
+    def lose() -> None:
+        # When something is stored and both nodes are at work.
+        while not Store(path).records() or ray.available_resources().get("CPU", 0) > 0:
+            time.sleep(0.05)
+        cluster.remove_node(second, allow_graceful=False)
+        lost_after.append(len(Store(path).records()))
+
+    loss = threading.Thread(target=lose)
+    loss.start()
+    begun = reproduce(mine, store=path, device="cpu", backend="ray", address=cluster.address)
+    loss.join()
+    assert lost_after[0] < 8
+    records = Store(path).records()
+    assert sorted(record.job["seed"] for record in records) == list(range(8))
+    assert [record.error for record in records] == [None] * 8
+    last = next(record for record in records if record.job["seed"] == 7)
+    assert last.result["accuracy"] == execute(begun.todo[7]).accuracy
+    assert plan(mine, store=path).todo == ()

@@ -1,0 +1,147 @@
+"""The store: what goes in comes out, once, whoever writes and whatever is killed."""
+
+import dataclasses
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from everlearn.experiments.job import Job
+from everlearn.experiments.runner import attempt
+from everlearn.experiments.store import Record, Store, record
+
+DONE = Record("a", {"learner": "cope"}, {}, "1", "cpu", "2026-01-01", 1.5, None, {"accuracy": 0.5})
+FAILED = dataclasses.replace(DONE, error="it broke", result=None)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "folder" / "store.sqlite")
+
+
+def test_a_run_comes_back_as_it_was_stored(store):
+    store.add(DONE)
+    assert store.get("a") == DONE
+    assert Store(store.path).records() == [DONE]
+    assert store.get("b") is None
+
+
+def test_a_done_run_replaces_a_failed_one(store):
+    store.add(FAILED)
+    assert store.add(DONE)
+    assert store.records() == [DONE]
+
+
+def test_a_newer_failure_replaces_an_older_one(store):
+    store.add(FAILED)
+    store.add(dataclasses.replace(FAILED, error="it broke again"))
+    assert [run.error for run in store.records()] == ["it broke again"]
+
+
+@pytest.mark.parametrize("later", [FAILED, dataclasses.replace(DONE, seconds=9.0)])
+def test_nothing_replaces_a_done_run(store, later):
+    store.add(DONE)
+    assert not store.add(later)
+    assert store.records() == [DONE]
+
+
+def test_merging_takes_over_what_is_lacking_and_says_how_much(store, tmp_path):
+    other = Store(tmp_path / "other.sqlite")
+    store.add(FAILED)
+    for key in "abc":
+        other.add(dataclasses.replace(DONE, key=key))
+    assert store.merge(other) == 3
+    assert store.merge(other) == 0
+    assert [run.key for run in store.records()] == ["a", "b", "c"]
+    assert all(run.error is None for run in store.records())
+
+
+WRITER = """
+import dataclasses, sys
+from everlearn.experiments.store import Record, Store
+store = Store(sys.argv[1])
+for i in range(int(sys.argv[3])):
+    store.add(Record(f"{sys.argv[2]}{i}", {}, {}, "1", "cpu", "", 1.0, None, {"filling": "x" * 5000}))
+    print(i, flush=True)
+"""
+
+
+def writer(store, name, runs):
+    words = [sys.executable, "-c", WRITER, store.path, name, str(runs)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_processes_write_at_once(store):
+    writers = [writer(store, name, 60) for name in ("left", "right")]
+    assert [process.communicate() and process.returncode for process in writers] == [0, 0]
+    keys = {run.key for run in store.records()}
+    assert keys == {f"{name}{i}" for name in ("left", "right") for i in range(60)}
+
+
+def test_a_killed_process_leaves_the_store_sound(store):
+    process = writer(store, "run", 100_000)
+    for _ in range(20):
+        said = process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    keys = [run.key for run in store.records()]
+    assert keys[: int(said) + 1] == [f"run{i}" for i in range(int(said) + 1)]
+    with sqlite3.connect(store.path) as connection:
+        assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+    connection.close()
+    assert store.add(DONE)
+
+
+def test_a_file_that_is_no_store_is_refused_and_left_as_it_was(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("what I wanted to say " * 100)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"notes.txt is no store of runs .*; name another file"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+def test_the_database_of_another_program_is_refused(tmp_path):
+    path = tmp_path / "other.db"
+    connection = sqlite3.connect(path)
+    connection.execute("create table runs (name text)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(ValueError, match="no store of this version's runs"):
+        Store(path)
+
+
+def test_a_record_holds_all_that_a_run_came_to(store):
+    started = time.gmtime()
+    job = Job("cope", "split-digits", 3, imbalance=1, device="cpu", settings={"hidden": 20})
+    outcome = attempt(job)
+    store.add(record(job, outcome))
+    (run,) = store.records()
+    assert run.job["seed"] == 3
+    assert run.job["settings"] == {"hidden": 20}
+    assert run.settings["hidden"] == 20
+    assert run.settings["momentum"] == 0.99
+    assert run.settings["network"] == "mlp"
+    assert run.started[:10] == time.strftime("%Y-%m-%d", started)
+    assert "torch" in run.hardware
+    assert run.error is None
+    result = run.result
+    assert result["accuracy"] == outcome.result.accuracy
+    assert list(result["concepts"]) == [f"task {i}" for i in range(1, 6)]
+    assert sum(result["concepts"].values()) / 5 == pytest.approx(result["accuracy"])
+    assert [look["samples"] for look in result["evaluations"]] == [200, 220, 240, 260, 280]
+    counts = result["confusion"]["counts"]
+    assert result["confusion"]["labels"] == list(range(10))
+    assert sum(map(sum, counts)) == 355
+    assert result["memory_bytes"] == sum(result["footprint"].values())
+
+
+def test_a_failed_run_is_recorded_with_its_error_and_settings():
+    job = Job("cope", "split-digits", 0, device="cpu", settings={"memory_size": 3})
+    run = record(job, attempt(job))
+    assert run.result is None
+    assert "a memory of 3 has no room for an exemplar of each of 4 classes" in run.error
+    assert run.settings["memory_size"] == 3
