@@ -133,7 +133,9 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write a figure to a file, in the format its ending says, and its folder if need be."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=150, bbox_inches="tight", pad_inches=0.1)
+    # Without the hour, the same picture is the same file.
+    metadata = {"Date": None} if target.suffix == ".svg" else None
+    figure.savefig(target, dpi=150, bbox_inches="tight", pad_inches=0.1, metadata=metadata)
     return target
 
 

@@ -1,0 +1,68 @@
+"""The report: one HTML page that needs nothing beside it, figures as PNG and SVG, tables as CSV and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from everlearn.experiments.claims import claims, judge
+from everlearn.experiments.experiment import Experiment, experiments
+from everlearn.experiments.others import others
+from everlearn.experiments.report.exports import as_csv, as_json
+from everlearn.experiments.report.page import page
+from everlearn.experiments.report.pictures import pictures
+from everlearn.experiments.store import Record
+from everlearn.experiments.tables import Table, read, tables
+
+__all__ = ["export_csv", "export_json", "write"]
+
+
+def write(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = None) -> Path:
+    """Write `report.html`, `figures/`, `tables.csv` and `tables.json` into the folder `out`; gives the page.
+
+    stores: files of runs, or folders of results. papers: the experiments to show; by default the paper's, and
+    whatever runs belong to none of them.
+    """
+    records, filled = _filled(stores, papers)
+    shown = [table for table in filled if table.measured]
+    if not shown:
+        raise ValueError(
+            f"there are no runs of {_names(filled)} in {' and '.join(map(str, stores))}; "
+            "`everlearn reproduce` makes them"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    drawn = {table.name: pictures(table, out / "figures") for table in shown}
+    known = {table.experiment.name for table in filled}
+    judged = [judge(claim, filled) for claim in claims()] if set(experiments()) <= known else []
+    exports = {"csv": as_csv(shown), "json": as_json(shown)}
+    for name, text in exports.items():
+        (out / f"tables.{name}").write_text(text, "utf-8")
+    target = out / "report.html"
+    target.write_text(page(filled, drawn, judged, records, exports), "utf-8")
+    return target
+
+
+def export_csv(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = None) -> Path:
+    """Write the tables as CSV, a line for each cell with runs."""
+    return _written(out, as_csv(_filled(stores, papers)[1]))
+
+
+def export_json(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = None) -> Path:
+    """Write the tables as JSON, with the accuracy of every seed and the paired comparisons."""
+    return _written(out, as_json(_filled(stores, papers)[1]))
+
+
+def _filled(stores: list[Path], papers: Sequence[Experiment] | None) -> tuple[list[Record], list[Table]]:
+    records = read(stores)
+    filled = tables(records, papers)
+    return records, filled if papers is not None else [*filled, *others(records, filled)]
+
+
+def _names(filled: Sequence[Table]) -> str:
+    return ", ".join(dict.fromkeys(table.experiment.name for table in filled))
+
+
+def _written(out: Path, text: str) -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text, "utf-8")
+    return out

@@ -1,0 +1,221 @@
+"""The page: one HTML file that needs nothing beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+from everlearn.experiments.claims import FAILS, HOLDS, LARGER, NOT_MEASURED, SMALLER, Judgement
+from everlearn.experiments.experiment import experiments
+from everlearn.experiments.report import parts
+from everlearn.experiments.report.resources import resources_table
+from everlearn.experiments.report.runs import runs_of
+from everlearn.experiments.report.theme import variables
+from everlearn.experiments.report.words import in_html, signed
+from everlearn.experiments.store import Record
+from everlearn.experiments.tables import QUICK, Table
+
+__all__ = ["Picture", "page"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A figure as it stands on the page. name: of its files. kind: `wide`, `plain` (in its own colours), or none."""
+
+    name: str
+    caption: str
+    svg: str
+    kind: str
+
+
+def page(
+    tables: Sequence[Table],
+    pictures: dict[str, list[Picture]],
+    judgements: Sequence[Judgement],
+    records: Sequence[Record],
+    exports: dict[str, str],
+) -> str:
+    """The whole page. pictures: for each table's name. exports: the texts of tables.csv and tables.json."""
+    # One learner over an axis reads better from top to bottom.
+    shown = [table.turned() if _over_axis(table) else table for table in tables if table.measured]
+    names = list(dict.fromkeys(table.experiment.name for table in shown))
+    links = "".join(f'<a href="#{escape(name)}">{escape(name)}</a>' for name in names)
+    body = "".join(_section([t for t in shown if t.experiment.name == name], pictures) for name in names)
+    told = [judgement for judgement in judgements if judgement.verdict != NOT_MEASURED]
+    links += '<a href="#claims">claims</a>' if told else ""
+    runs = "".join(runs_of(table) for table in shown)
+    data = "".join(
+        f'<script type="text/plain" id="data-{name}" data-type="{kind}">{_in_script(exports[name])}</script>'
+        for name, kind in (("csv", "text/csv"), ("json", "application/json"))
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>everlearn: the paper beside our runs</title>
+<style>
+:root {{ {variables(dark=False)} }}
+@media screen and (prefers-color-scheme: dark) {{ :root {{ {variables(dark=True)} }} }}
+{_file("page.css")}</style>
+</head>
+<body>
+{_top(shown, records)}
+<nav aria-label="experiments"><div>{links}<a href="#runs">runs</a></div></nav>
+<main>
+{body}
+{_claims(told) if told else ""}
+<section id="runs"><h2>Runs</h2>
+<p>Behind every number: its seeds, the settings in force, where it ran, and the command that repeats it.</p>
+{runs}</section>
+</main>
+{_foot(records)}
+{data}
+<script>
+{_file("page.js")}</script>
+</body>
+</html>
+"""
+
+
+def _over_axis(table: Table) -> bool:
+    return table.figure == "table" and table.axis is not None and len(table.learners) == 1
+
+
+def _file(name: str) -> str:
+    return files("everlearn.experiments.report").joinpath(name).read_text("utf-8")
+
+
+def _in_script(text: str) -> str:
+    """A text that can't end the script it stands in."""
+    return text.replace("</", "<\\/")
+
+
+def _top(shown: Sequence[Table], records: Sequence[Record]) -> str:
+    cells = {id(cell): cell for table in shown for cell in table.cells}.values()
+    compared = [cell for cell in cells if cell.difference is not None]
+    inside = sum(not cell.outside for cell in compared)
+    done = [record for record in records if record.error is None]
+    seconds = sum(record.seconds for record in done)
+    facts = [
+        (f"{len(done):,}", f"runs, {_duration(seconds)} of training"),
+        (f"{sum(cell.ours is not None for cell in cells)} of {len(cells)}", "cells of these tables measured"),
+    ]
+    if compared:
+        facts.append((f"{inside} of {len(compared)}", "of our means inside the paper's spread"))
+    if len(done) < len(records):
+        facts.append((f"{len(records) - len(done)}", "runs failed"))
+    items = "".join(f"<li><b>{value}</b>{told}</li>" for value, told in facts)
+    return (
+        '<header class="top"><h1>The paper beside our runs</h1>'
+        "<p>Continual Prototype Evolution (De Lange and Tuytelaars, ICCV 2021), repeated with everlearn. "
+        "Accuracy at the end of the stream in percent, the unweighted mean over tasks on the full test set; "
+        "± is the standard deviation over seeds. ▲ and ▼ mark where our mean lies outside the paper's mean ± its "
+        "standard deviation. Every number of ours leads to its runs; a click on a head sorts.</p>"
+        f'<ul class="facts">{items}</ul></header>'
+    )
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def _section(tables: Sequence[Table], pictures: dict[str, list[Picture]]) -> str:
+    experiment = tables[0].experiment
+    source = f"{escape(experiment.source)}. " if experiment.source else ""
+    notes = " ".join(escape(note) for note in experiment.notes)
+    name = experiment.name.removesuffix(QUICK)
+    small = " --quick" if name != experiment.name else ""
+    again = f"<code>everlearn reproduce {name}{small}</code>" if name in experiments() else ""
+    parts_of = "".join(_panel(table, pictures.get(table.name, [])) for table in tables)
+    return (
+        f'<section id="{escape(experiment.name)}"><h2>{in_html(experiment.title)}</h2>'
+        f"<p>{source}{notes} {again}</p>{parts_of}</section>"
+    )
+
+
+def _panel(table: Table, pictures: Sequence[Picture]) -> str:
+    title = f"<h3>{in_html(table.title)}</h3>"
+    main = resources_table(table) if table.resources else parts.main_table(table)
+    figures = "".join(
+        f'<figure class="{picture.kind}">{picture.svg}<figcaption>{in_html(picture.caption)} '
+        f"<code>figures/{picture.name}.svg</code>, <code>.png</code></figcaption></figure>"
+        for picture in pictures
+    )
+    found = table.comparisons()
+    compared = ""
+    if found:
+        what = (
+            "CoPE less each other method"
+            if len(table.learners) > 1
+            else "The benchmark's setting less each other"
+        )
+        compared = (
+            f"<h3>{what}</h3>{parts.comparison_table(table, found)}"
+            '<p class="caption">Points, paired over the n seeds that both have, with the 95 % interval; two-sided '
+            "paired t-test, p adjusted for the comparisons beside it (Holm). Bold: p &lt; 0.05.</p>"
+        )
+    return f'{title}{main}<div class="figures">{figures}</div>{compared}'
+
+
+def _claims(judgements: Sequence[Judgement]) -> str:
+    rows = "".join(
+        f'<tr><td class="text" data-value="{place}">{in_html(judgement.claim.text)}</td>'
+        f'<td data-value="{escape(judgement.claim.source)}">{escape(judgement.claim.source)}</td>'
+        f'<td data-value="{escape(judgement.verdict)}">{_verdict(judgement.verdict)}</td>'
+        f'<td class="text">{_folded(_evidence(judgement))}</td></tr>'
+        for place, judgement in enumerate(judgements)
+    )
+    heads = parts.head("claim") + parts.head("where") + parts.head("verdict") + '<th scope="col">ours</th>'
+    return (
+        '<section id="claims"><h2>What the paper says, checked</h2><p>Claims of its text on which there are runs. '
+        "A claim holds where the 95 % interval of the difference, paired over seeds, lies above zero.</p>"
+        f"{parts.table_of([f'<tr>{heads}</tr>'], [rows])}</section>"
+    )
+
+
+def _verdict(verdict: str) -> str:
+    kind = "yes" if verdict in (HOLDS, LARGER, SMALLER) else "no" if verdict == FAILS else ""
+    return f'<span class="verdict {kind}">{escape(verdict)}</span>'
+
+
+def _folded(lines: list[str]) -> str:
+    """Many lines behind a fold."""
+    if len(lines) <= 4:
+        return "<br>".join(lines)
+    return f"<details><summary>{len(lines)} checks</summary>{'<br>'.join(lines)}</details>"
+
+
+def _evidence(judgement: Judgement) -> list[str]:
+    lines = []
+    for finding in judgement.findings:
+        ours = finding.verdict
+        if finding.difference is not None:
+            d = finding.difference
+            interval = f" [{signed(d.low, 1)}, {signed(d.high, 1)}]" if d.low != d.high else ""
+            paper = f", paper {signed(finding.paper, 1)}" if finding.paper is not None else ""
+            ours = f"{signed(d.mean, 1)}{interval}{paper}: {finding.verdict}"
+        lines.append(f'<code class="quiet">{escape(finding.check.text)}</code> {ours}')
+    return lines
+
+
+def _foot(records: Sequence[Record]) -> str:
+    versions = ", ".join(sorted({record.version for record in records}))
+    machines = "; ".join(sorted({record.hardware for record in records}))
+    buttons = " ".join(
+        f'<button type="button" class="action download" data-source="data-{kind}" data-name="tables.{kind}">'
+        f"tables.{kind}</button>"
+        for kind in ("csv", "json")
+    )
+    return (
+        f"<footer><p>everlearn {escape(versions)}. Ran on: {escape(machines)}.</p><p>{buttons}</p></footer>"
+    )

@@ -1,0 +1,174 @@
+"""The tables of the page: ours beside the paper's, and ours against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from everlearn.experiments.report.figures import short
+from everlearn.experiments.report.words import in_html, number, signed
+from everlearn.experiments.tables import Comparison, MeasuredCell, Table
+from everlearn.plots import style
+
+__all__ = ["anchor", "comparison_table", "dot", "head", "main_table", "shown_p", "table_of"]
+
+FREE = ("iid-online", "iid-offline")
+"""They see the stream shuffled: a reference, not a competitor."""
+
+
+def anchor(table: Table, measured: MeasuredCell) -> str:
+    """Where the runs of a cell stand on the page."""
+    words = f"runs-{table.name}-{measured.cell.row}-{measured.cell.column}"
+    return "".join(letter if letter.isalnum() else "-" for letter in words)
+
+
+def table_of(heads: Iterable[str], rows: Iterable[str]) -> str:
+    """A table that may scroll sideways."""
+    return f'<div class="scroll"><table><thead>{"".join(heads)}</thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def head(text: str, kind: str = "") -> str:
+    """A head that sorts; `text` is HTML."""
+    return f'<th scope="col" class="{kind}"><button type="button">{text}</button></th>'
+
+
+def dot(name: str) -> str:
+    """The method's colour; nothing for what is no method."""
+    name = "cope-plus" if name.startswith("cope, ") else name
+    if name not in (*style.COLOURS, "cope-plus"):
+        return ""
+    return f'<span class="dot" style="background:var(--method-{name})"></span>'
+
+
+def main_table(table: Table) -> str:
+    """Every cell: ours, and where the paper prints a number, its number and the difference."""
+    published = {
+        column: any(cell is not None and cell.cell.published for cell in _column(table, column))
+        for column in table.columns
+    }
+    corner = "method" if len(table.learners) > 1 else ""
+    names = dict(zip(table.columns, short(table.columns), strict=True))
+    groups, heads = "<th></th>", head(corner or "row")
+    for column, name in names.items():
+        title = in_html(name)
+        if published[column]:
+            groups += f'<th colspan="3" class="first" scope="colgroup">{title}</th>'
+            heads += (
+                head("ours", "first")
+                + head("paper")
+                + head('<abbr title="ours less the paper\'s, in points">Δ</abbr>')
+            )
+        else:
+            groups += '<th class="first"></th>'
+            heads += head(title, "first")
+    across = len(table.columns) > 1 and table.figure != "table"
+    if across:
+        groups += '<th class="first"></th>'
+        heads += head("mean", "first")
+    best = {column: _best(table, column) for column in table.columns}
+    rows = []
+    for row in table.rows:
+        cells = "".join(
+            _cells(table, table.at(row, column), published[column], row == best[column])
+            for column in table.columns
+        )
+        if across:
+            mean = table.across(row)
+            value = "" if mean is None else f"{mean.mean:.4f}"
+            cells += f'<td class="first" data-value="{value}">{number(mean.mean if mean else None)}</td>'
+        rows.append(
+            f'<tr><th scope="row" data-value="{escape(row)}">{dot(row)}{in_html(row)}</th>{cells}</tr>'
+        )
+    first = f'<tr class="groups">{groups}</tr>' if any(published.values()) else ""
+    return table_of([first, f"<tr>{heads}</tr>"], rows)
+
+
+def _cells(table: Table, measured: MeasuredCell | None, published: bool, best: bool) -> str:
+    if measured is None:
+        return '<td class="first" data-value=""></td>' + '<td data-value=""></td>' * (2 * published)
+    kind = "first best" if best else "first"
+    ours = measured.ours
+    if ours is None:
+        failed = f"{len(measured.failed)} failed" if measured.failed else "not run"
+        words = f"<small>{failed}</small>"
+        if measured.failed:
+            words = f'<a class="failed" href="#{anchor(table, measured)}">{words}</a>'
+        cells = f'<td class="{kind}" data-value="">{words}</td>'
+    else:
+        spread = f" <small>± {number(ours.std)}</small>" if ours.std is not None else ""
+        few = "" if ours.n == 5 else f" <small>n = {ours.n}</small>"
+        link = f'<a href="#{anchor(table, measured)}">{number(ours.mean)}{spread}</a>{few}'
+        cells = f'<td class="{kind}" data-value="{ours.mean:.4f}">{link}</td>'
+    if not published:
+        return cells
+    paper = measured.cell.published
+    if paper is None:
+        return cells + '<td data-value="">–</td><td data-value=""></td>'
+    spread = f" <small>± {number(paper.std)}</small>" if paper.std is not None else ""
+    cells += f'<td data-value="{paper.mean}" title="{escape(paper.source)}">{number(paper.mean)}{spread}</td>'
+    return cells + _difference(measured)
+
+
+def _difference(measured: MeasuredCell) -> str:
+    if measured.difference is None:
+        return '<td data-value=""></td>'
+    mark = '<span class="mark"></span>'
+    if measured.outside:
+        side, sign = ("above", "▲") if measured.difference > 0 else ("below", "▼")
+        told = f"{side} the paper's spread"
+        mark = f'<span class="mark {side}" title="{told}" role="img" aria-label="{told}">{sign}</span>'
+    return f'<td data-value="{measured.difference:.4f}">{signed(measured.difference)}{mark}</td>'
+
+
+def _best(table: Table, column: str) -> str | None:
+    """The row with the highest mean of those that see the stream as it comes; none where there is one learner."""
+    if len(table.learners) < 2:
+        return None
+    ours = {
+        cell.cell.row: cell.ours.mean
+        for cell in _column(table, column)
+        if cell is not None and cell.ours is not None and cell.learner not in FREE
+    }
+    return max(ours, key=lambda row: ours[row]) if ours else None
+
+
+def _column(table: Table, column: str) -> list[MeasuredCell | None]:
+    return [table.at(row, column) for row in table.rows]
+
+
+def comparison_table(table: Table, found: list[Comparison]) -> str:
+    """One of ours against the others: mean difference over seeds, its interval, and p."""
+    places = {(c.cell.cell.row, c.cell.cell.column): c for c in found}
+    rows, columns = table.rows, table.columns
+    names = dict(zip(columns, short(columns), strict=True))
+    heads = head("less this" if len(table.learners) > 1 else "row")
+    heads += "".join(head(in_html(names[column]), "first") for column in columns)
+    lines = []
+    for row in rows:
+        cells = [places.get((row, column)) for column in columns]
+        if any(cells):
+            inside = "".join(_compared(cell) for cell in cells)
+            lines.append(
+                f'<tr><th scope="row" data-value="{escape(row)}">{dot(row)}{in_html(row)}</th>{inside}</tr>'
+            )
+    return table_of([f"<tr>{heads}</tr>"], lines)
+
+
+def _compared(found: Comparison | None) -> str:
+    if found is None:
+        return '<td class="first" data-value=""></td>'
+    d = found.difference
+    kind = "sure" if d.p < 0.05 else ""
+    return (
+        f'<td class="first" data-value="{d.mean:.4f}"><span class="{kind}">{signed(d.mean)}</span>'
+        f'<small class="below-it">[{signed(d.low, 1)}, {signed(d.high, 1)}]<br>{shown_p(d.p)}, n = {d.n}</small></td>'
+    )
+
+
+def shown_p(p: float) -> str:
+    """A chance as a paper prints it.
+
+    >>> shown_p(0.00001), shown_p(0.0312)
+    ('p &lt; 0.001', 'p = 0.031')
+    """
+    return "p &lt; 0.001" if p < 0.001 else f"p = {p:.3f}"

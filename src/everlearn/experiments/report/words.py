@@ -1,0 +1,79 @@
+"""Names as a paper prints them: for figures, for HTML, for Markdown."""
+
+from __future__ import annotations
+
+import html
+import re
+
+__all__ = ["in_html", "in_math", "number", "proper", "signed"]
+
+PROPER = {
+    "cope": "CoPE",
+    "cope-ce": "CoPE-CE",
+    "gem": "GEM",
+    "icarl": "iCaRL",
+    "curl": "CURL",
+    "cn-dpm": "CN-DPM",
+    "mir": "MIR",
+    "gss": "GSS",
+    "split-digits": "Split-Digits",
+    "split-mnist": "Split-MNIST",
+    "split-fashion-mnist": "Split-Fashion-MNIST",
+    "split-cifar10": "Split-CIFAR10",
+    "split-cifar100": "Split-CIFAR100",
+}
+NAMES = re.compile(
+    rf"(?<![\w/-])(?:{'|'.join(sorted(PROPER, key=len, reverse=True))})(?![\w/.])(?!-(?!mini))"
+)
+SYMBOL = re.compile(r"\|?\b([A-Za-z])\|?(?:\(([A-Z])_(\d+|\w)\)|_(\w)\|?)")
+
+
+def proper(name: str) -> str:
+    """With learners and streams as the paper writes them.
+
+    >>> proper("cn-dpm"), proper("cope, not renormalised"), proper("split-mnist-mini"), proper("memory 500")
+    ('CN-DPM', 'CoPE, not renormalised', 'Split-MNIST-mini', 'memory 500')
+    """
+    return NAMES.sub(lambda found: PROPER[found[0]], name)
+
+
+def in_math(text: str) -> str:
+    """With the paper's symbols set as mathematics.
+
+    >>> in_math("S(T_10)"), in_math("memory |M_r|"), in_math("cope")
+    ('$S(T_{10})$', 'memory $|M_{r}|$', 'CoPE')
+    """
+    return SYMBOL.sub(lambda found: f"${_subscripts(found[0], '_{', '}')}$", proper(text))
+
+
+def in_html(text: str) -> str:
+    """Escaped, with subscripts.
+
+    >>> in_html("S(T_10)"), in_html("|B_n| < 20")
+    ('S(T<sub>10</sub>)', '|B<sub>n</sub>| &lt; 20')
+    """
+    return SYMBOL.sub(lambda found: _subscripts(found[0], "<sub>", "</sub>"), html.escape(proper(text)))
+
+
+def _subscripts(symbol: str, before: str, after: str) -> str:
+    return re.sub(r"_(\w+)", lambda found: f"{before}{found[1]}{after}", symbol)
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number as printed; a dash where there is none.
+
+    >>> number(93.944), number(None)
+    ('93.94', '–')
+    """
+    return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
+
+
+def signed(value: float | None, digits: int = 2) -> str:
+    """A difference with its sign; what rounds to nothing has none.
+
+    >>> signed(0.5), signed(-1.234), signed(-0.001)
+    ('+0.50', '−1.23', '0.00')
+    """
+    if value is None:
+        return "–"
+    return number(0.0, digits) if round(value, digits) == 0 else f"{value:+.{digits}f}".replace("-", "−")

@@ -1,0 +1,114 @@
+"""The page as a person meets it: in Chromium, without a network, light and dark, wide and narrow, on paper."""
+
+import json
+import re
+
+import browser
+import pytest
+
+ROWS = (
+    "[...document.querySelectorAll('#balanced table')[0].tBodies[0].rows].map(row => row.cells[0].innerText)"
+)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """A browser."""
+    binary = browser.find()
+    if binary is None:
+        pytest.skip("no Chromium here: `apt-get install chromium`, or set $CHROMIUM to where one is")
+    opened = browser.Browser(binary, tmp_path_factory.mktemp("browser"))
+    yield opened
+    opened.close()
+
+
+def test_it_loads_without_an_error_and_without_a_request(shown, written):
+    shown.open(written)
+    assert shown.ask("document.querySelectorAll('figure svg').length") >= 8
+    complaints = [e for e in shown.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
+    assert complaints == []
+    asked = {
+        e["params"]["request"]["url"] for e in shown.events if e["method"] == "Network.requestWillBeSent"
+    }
+    assert {url for url in asked if not url.startswith("data:")} == {written.as_uri()}
+
+
+def test_a_click_on_a_head_sorts_a_second_turns_round_a_third_restores(shown, written):
+    shown.open(written)
+    before = shown.ask(ROWS)
+    ours = "[...document.querySelectorAll('#balanced table')[0].tBodies[0].rows].map(r => r.cells[1].dataset.value)"
+    head = "#balanced table thead tr:last-child th:nth-child(2) button"
+    shown.click(head)
+    values = shown.ask(ours)
+    measured = [float(value) for value in values if value]
+    assert measured == sorted(measured, reverse=True)
+    assert len(measured) == 4  # CoPE in both ways, iCaRL, MIR
+    assert values[4:] == [""] * (len(values) - 4)  # what was not measured comes last
+    assert shown.ask(ROWS) != before
+    assert shown.ask(f"document.querySelector({json.dumps(head)}).closest('th').ariaSort") == "descending"
+    shown.click(head)
+    values = shown.ask(ours)
+    assert [float(value) for value in values if value] == sorted(measured)
+    assert values[4:] == [""] * (len(values) - 4)
+    shown.click(head)
+    assert shown.ask(ROWS) == before
+
+
+def test_names_are_sorted_from_a_to_z(shown, written):
+    shown.open(written)
+    shown.click("#balanced table thead tr:last-child th:first-child button")
+    names = shown.ask(ROWS)
+    assert names == sorted(names, key=lambda name: re.sub(r"\W", "", name.lower()))
+
+
+def test_a_number_leads_to_its_runs_settings_and_command(shown, written):
+    shown.open(written)
+    fold = "document.querySelector('#runs-balanced-icarl-split-mnist')"
+    assert shown.ask(f"{fold}.open") is False
+    shown.click("#balanced td a[href='#runs-balanced-icarl-split-mnist']")
+    shown.ask("new Promise(done => setTimeout(done, 300))")
+    assert shown.ask(f"{fold}.open") is True
+    told = shown.ask(f"{fold}.innerText")
+    assert "everlearn run --learner icarl --stream split-mnist --seeds 5" in told
+    assert "hidden = 400" in told
+    assert shown.ask(f"{fold}.querySelectorAll('tbody tr').length") == 5
+    place = shown.ask(f"{fold}.getBoundingClientRect().top")
+    assert -5 <= place <= 900  # it is in sight
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_and_figures_stand_out_from_a_light_and_a_dark_page(shown, written, dark):
+    shown.open(written, dark=dark)
+
+    def light(expression):
+        colour = shown.ask(expression)
+        return sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(", ")[:3]) / 765
+
+    page = light("getComputedStyle(document.querySelector('section')).backgroundColor")
+    ink = light("getComputedStyle(document.querySelector('h1')).color")
+    label = "document.querySelector('#balanced figure svg text, #balanced figure svg [style*=\"--ink\"]')"
+    drawn = light(f"getComputedStyle({label}).fill")
+    assert (page < 0.2 < 0.8 < min(ink, drawn)) if dark else (max(ink, drawn) < 0.3 < 0.9 < page)
+
+
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_only_tables_and_figures_scroll_sideways(shown, written, width):
+    shown.open(written, width=width)
+    assert shown.ask("document.documentElement.scrollWidth") <= width
+
+
+def test_it_prints_without_what_only_a_screen_needs(shown, written):
+    shown.open(written, dark=True)
+    assert shown.pdf().startswith(b"%PDF")
+    shown.call("Emulation.setEmulatedMedia", media="print")
+    assert shown.ask("getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert shown.ask("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    shown.call("Emulation.setEmulatedMedia", media="screen")
+
+
+def test_the_tables_can_be_taken_from_the_page_itself(shown, written):
+    shown.open(written)
+    text = shown.ask("document.getElementById('data-json').textContent")
+    assert json.loads(text) == json.loads((written.parent / "tables.json").read_text("utf-8"))
+    csv = shown.ask("document.getElementById('data-csv').textContent")
+    assert csv == (written.parent / "tables.csv").read_text("utf-8")
