@@ -287,5 +287,5 @@ def test_a_learner_that_must_be_told_tasks_is_refused(name):
 
 
 def test_a_batch_holds_at_least_one_record():
-    with pytest.raises(ValueError, match="batch_size must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="batch_size must be a whole number, at least 1, not 0"):
         Gathering(learner(), 0)

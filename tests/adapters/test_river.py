@@ -158,6 +158,8 @@ def test_mistakes_get_a_sentence_at_once():
         OnlineClassifier("mir", settings={"hiden": 5})
     with pytest.raises(ValueError, match="there are 2 records but 1 labels"):
         CoPEClassifier().learn_many(pd.DataFrame({"a": [1.0, 2.0]}), pd.Series([1]))
+    with pytest.raises(ValueError, match="must hold numbers alone, encode the rest before"):
+        CoPEClassifier().learn_many(pd.DataFrame({"a": ["red", "green"]}), pd.Series([1, 2]))
 
 
 def test_without_river_a_sentence_says_what_to_install():

@@ -164,7 +164,8 @@ def test_to_a_learner_that_is_told_tasks_each_call_of_partial_fit_is_one(blobs):
 
 
 REFUSED = [
-    ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
+    ({"batch_size": 0}, "batch_size must be a whole number, at least 1, not 0"),
+    ({"batch_size": 2.5}, "batch_size must be a whole number, at least 1, not 2.5"),
     ({"epochs": 0}, "epochs must be at least 1, not 0"),
     ({"momentum": 2.0}, "momentum must be between 0 and 1, not 2.0"),
     ({"memory_size": 2}, "a memory of 2 has no room for an exemplar of each of 3 classes"),

@@ -42,8 +42,8 @@ def cope_settings(estimator: Any) -> dict[str, Any]:
 
 def check_batch_size(batch_size: int) -> None:
     """Refuse what is no number of samples."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, not {batch_size!r}")
+    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
 
 
 def freeze(learner: Learner) -> Frozen:

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from everlearn.adapters.gathering import Gathering
@@ -74,7 +75,7 @@ class _RiverClassifier(base.MiniBatchClassifier):
         """Learn from a dataframe, row after row as by `learn_one`; NaN stands for a missing feature."""
         frame = dataframe.into_frame(X)
         labels = dataframe.into_series(y).to_list()
-        self._gathering.tell_many(frame.columns, dataframe.to_numpy(frame), labels)
+        self._gathering.tell_many(frame.columns, _numbers(frame), labels)
 
     # River's own labels are str, int or bool; these may be anything that a learner takes.
     def predict_one(self, x: Record, **kwargs: Any) -> Label:  # type: ignore[override]
@@ -90,21 +91,29 @@ class _RiverClassifier(base.MiniBatchClassifier):
     def predict_many(self, X: Any) -> Any:
         """The label of each row, as a series."""
         frame = dataframe.into_frame(X)
-        rows = self._gathering.rows(frame.columns, dataframe.to_numpy(frame))
+        rows = self._gathering.rows(frame.columns, _numbers(frame))
         labels = self.learner_.predict(rows) if self.classes and len(rows) else [None] * len(rows)
         return dataframe.to_native_series(labels, name=None, like=frame)
 
     def predict_proba_many(self, X: Any) -> Any:
         """The probability of each label told so far, a column each."""
         frame = dataframe.into_frame(X)
-        rows = self._gathering.rows(frame.columns, dataframe.to_numpy(frame))
+        rows = self._gathering.rows(frame.columns, _numbers(frame))
         columns = dict(zip(self.classes, self._probabilities(rows).T, strict=True))
         return dataframe.to_native_frame(columns, like=frame)
 
-    def _probabilities(self, rows: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _probabilities(self, rows: Any) -> NDArray[np.float64]:
         if not self.classes or not len(rows):
             return np.zeros((len(rows), len(self.classes)))
         return probabilities(self.learner_, rows)
+
+
+def _numbers(frame: Any) -> NDArray[np.float64]:
+    """The values of a dataframe, NaN where there is none."""
+    try:
+        return dataframe.to_numpy(frame)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"a dataframe must hold numbers alone, encode the rest before: {error}") from None
 
 
 class OnlineClassifier(_RiverClassifier):

@@ -189,8 +189,11 @@ class CoPEClassifier(_SklearnClassifier):
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
     >>> X, y = load_iris(return_X_y=True)
-    >>> bool(cross_val_score(CoPEClassifier(hidden=64, random_state=0), X, y).mean() > 0.9)
+    >>> model = make_pipeline(StandardScaler(), CoPEClassifier(hidden=64, random_state=0))
+    >>> bool(cross_val_score(model, X, y, cv=3).mean() > 0.9)
     True
 
     De Lange, M. and Tuytelaars, T. Continual Prototype Evolution. ICCV 2021.
