@@ -35,7 +35,7 @@ def to_unit_length(embedded: Tensor) -> tuple[Tensor, Tensor]:
     for every sample of zeros.
     """
     lengths = torch.linalg.vector_norm(embedded, dim=1, keepdim=True)
-    lengths = torch.where(lengths > 1e-12, lengths, torch.inf)
+    lengths = torch.threshold(lengths, 1e-12, torch.inf)  # what is not above 1e-12 becomes infinite
     return embedded / lengths, lengths
 
 
