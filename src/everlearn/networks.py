@@ -29,8 +29,14 @@ def as_input(x: Tensor) -> Tensor:
 
 
 def to_unit_length(embedded: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows brought to unit length, and how long they were."""
-    lengths = torch.linalg.vector_norm(embedded, dim=1, keepdim=True).clamp(min=1e-12)
+    """The rows brought to unit length, and how long they were.
+
+    A row of zeros has no direction. It counts as infinitely long, so that it stays zero, and a gradient that is
+    divided by its length vanishes in place of exploding: a network whose biases are still zero gives such a row
+    for every sample of zeros.
+    """
+    lengths = torch.linalg.vector_norm(embedded, dim=1, keepdim=True)
+    lengths = torch.threshold(lengths, 1e-12, torch.inf)  # what is not above 1e-12 becomes infinite
     return embedded / lengths, lengths
 
 

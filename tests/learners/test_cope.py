@@ -128,3 +128,14 @@ def test_it_reaches_on_real_mnist_what_the_paper_reports(mnist_dir):
     result = run(learner("cope", stream=source, seed=0, device="cpu"), source)
     assert result.accuracy > 0.75
     assert result.samples == 2800
+
+
+def test_samples_of_zeros_do_not_upset_the_network():
+    """At first the biases are zero, and so is the embedding of such a sample: it has no direction to learn from."""
+    x = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0).tolist()
+    learner = CoPE("mlp", memory_size=10, hidden=16, seed=0)
+    learner.observe(torch.zeros(4, 8), [True, False, True, False])
+    for start in range(0, 40, 4):
+        learner.observe(x[start : start + 4], y[start : start + 4])
+    assert max(part.abs().max() for part in learner.parameters) < 10

@@ -1,0 +1,79 @@
+"""What both adapters share: a learner from their parameters, and a learner as something that pickles."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from everlearn import learners
+from everlearn.learners.base import Learner
+from everlearn.learners.cope import CoPESettings
+
+__all__ = ["Frozen", "check_batch_size", "cope_settings", "freeze", "make", "probabilities", "thaw"]
+
+Frozen = tuple[type[Learner], str | nn.Module, bytes, str]
+"""A learner's class, its network as it was given, its tensors as safetensors, and the meta of its state."""
+
+
+def make(
+    kind: str | type[Learner],
+    network: str | nn.Module,
+    seed: int,
+    device: str,
+    settings: dict[str, Any] | None,
+) -> Learner:
+    """A new learner, by name or by class. A network of one's own is copied, so that the parameter stays as it is."""
+    if isinstance(kind, str):
+        kind = learners.find(kind)
+    return kind(copy.deepcopy(network), seed=seed, device=device, **(settings or {}))
+
+
+def cope_settings(estimator: Any) -> dict[str, Any]:
+    """CoPE's settings, each as the parameter of an estimator that has its name."""
+    names = [field.name for field in dataclasses.fields(CoPESettings)]
+    return {name: getattr(estimator, name) for name in names if hasattr(estimator, name)}
+
+
+def check_batch_size(batch_size: int) -> None:
+    """Refuse what is no number of samples."""
+    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
+
+
+def freeze(learner: Learner) -> Frozen:
+    """All of a learner, by its state: equal learners give equal bytes."""
+    from safetensors.torch import save
+
+    state = learner.state_dict()
+    meta = str(state.pop("meta"))
+    tensors = {name: part.detach().cpu().contiguous() for name, part in state.items()}
+    return type(learner), learner.given, save(tensors), meta
+
+
+def thaw(frozen: Frozen, device: str) -> Learner:
+    """The learner that was frozen, exactly as it was."""
+    from safetensors.torch import load
+
+    kind, given, tensors, meta = frozen
+    told = json.loads(meta)
+    learner = kind(given, seed=told["seed"], device=device, **told["settings"])
+    learner.load_state_dict({**load(tensors), "meta": meta})
+    return learner
+
+
+def probabilities(learner: Learner, x: Any) -> NDArray[np.float64]:
+    """A row per sample over the learner's `classes` that adds up to 1 in double precision."""
+    rough = learner.predict_proba(x).astype(np.float64)
+    total: NDArray[np.float64] = rough.sum(axis=1, keepdims=True)
+    if not np.isfinite(total).all():
+        raise RuntimeError(
+            f"{type(learner).__name__} has diverged, its network holds no numbers any more: begin anew, with "
+            "features that are scaled (a StandardScaler before it) or a lower learning_rate"
+        )
+    return rough / total

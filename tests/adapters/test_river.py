@@ -1,0 +1,181 @@
+"""The learners as River's classifiers."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from river import checks, compose, datasets, evaluate, metrics, preprocessing
+from river.base import Classifier
+from torch import nn
+
+from everlearn import CoPE, learners
+from everlearn.adapters.river import CoPEClassifier, OnlineClassifier
+from everlearn.learners.base import Learner
+from everlearn.learners.cope import CoPESettings
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tabular_river.py"
+
+MODELS = {
+    "CoPEClassifier": CoPEClassifier(hidden=32),
+    # The checks' features are not scaled, so a softmax needs small steps.
+    "OnlineClassifier": OnlineClassifier("reservoir", settings={"hidden": 32, "learning_rate": 1e-6}),
+}
+CHECKS = [
+    pytest.param(model, check, id=f"{name}-{number}-{check.__name__}")
+    for name, model in MODELS.items()
+    for number, check in enumerate(checks.yield_checks(model))
+    if check.__name__ not in model._unit_test_skips()
+]
+
+
+@pytest.mark.parametrize(("model", "check"), CHECKS)
+def test_rivers_own_checks_pass(model, check):
+    check(model.clone())
+
+
+def test_none_of_rivers_checks_is_skipped():
+    assert CoPEClassifier()._unit_test_skips() == OnlineClassifier()._unit_test_skips() == set()
+
+
+def test_copes_parameters_are_its_settings_with_the_same_defaults():
+    parameters = inspect.signature(CoPEClassifier).parameters
+    fields = {field.name: field.default for field in dataclasses.fields(CoPESettings)}
+    shared = {name: parameter.default for name, parameter in parameters.items() if name in fields}
+    assert shared == {name: fields[name] for name in shared}
+    assert parameters.keys() == shared.keys() | {"network", "batch_size", "seed", "device"}
+    assert CoPEClassifier(momentum=0.5).learner_.settings.momentum == 0.5
+
+
+@pytest.mark.parametrize(("dataset", "least"), [(datasets.Phishing, 0.85), (datasets.ImageSegments, 0.75)])
+def test_it_learns_while_it_is_evaluated(dataset, least):
+    model = preprocessing.StandardScaler() | CoPEClassifier(hidden=64, seed=0)
+    assert evaluate.progressive_val_score(dataset(), model, metrics.Accuracy()).get() > least
+
+
+@pytest.fixture
+def segments() -> list[tuple[dict[str, float], str]]:
+    scaler = preprocessing.StandardScaler()
+    told = []
+    for x, y in islice(datasets.ImageSegments(), 120):
+        scaler.learn_one(x)
+        told.append((scaler.transform_one(x), y))
+    return told
+
+
+def test_before_the_first_label_nothing_is_predicted(segments):
+    model = CoPEClassifier(hidden=16)
+    assert model.predict_one(segments[0][0]) is None
+    assert model.predict_proba_one(segments[0][0]) == {}
+    frame = pd.DataFrame([x for x, _ in segments[:2]], index=["p", "q"])
+    assert model.predict_many(frame).tolist() == [None, None]
+    assert model.predict_proba_many(frame).shape == (2, 0)
+
+
+def test_a_label_can_be_predicted_while_it_waits(segments):
+    model = CoPEClassifier(hidden=16, batch_size=50)
+    x, y = segments[0]
+    model.learn_one(x, y)
+    assert (model.waiting, model.classes, model.learner_.samples) == (1, [y], 0)
+    assert model.predict_one(x) == y
+    assert model.predict_proba_one(x) == {y: 1.0}
+    model.learn_waiting()
+    assert (model.waiting, model.learner_.samples) == (0, 1)
+
+
+def test_many_rows_are_learnt_as_one_after_another(segments):
+    one, many = (CoPEClassifier(hidden=16, seed=0, batch_size=7) for _ in range(2))
+    for x, y in segments:
+        one.learn_one(x, y)
+    for start in range(0, 120, 40):
+        part = segments[start : start + 40]
+        many.learn_many(pd.DataFrame([x for x, _ in part]), pd.Series([y for _, y in part]))
+    assert pickle.dumps(one) == pickle.dumps(many)
+    frame = pd.DataFrame([x for x, _ in segments], index=range(7, 127))
+    assert many.predict_many(frame).tolist() == [one.predict_one(x) for x, _ in segments]
+    assert many.predict_many(frame).index.tolist() == frame.index.tolist()
+    assert many.predict_proba_many(frame).columns.tolist() == one.classes
+
+
+def test_nan_in_a_frame_is_a_missing_feature():
+    one, many = (CoPEClassifier(hidden=16, seed=0, batch_size=2) for _ in range(2))
+    for x, y in [({"a": 1.0, "b": 2.0}, 0), ({"a": 3.0}, 1)]:
+        one.learn_one(x, y)
+    many.learn_many(pd.DataFrame({"a": [1.0, 3.0], "b": [2.0, np.nan]}), pd.Series([0, 1]))
+    assert pickle.dumps(one) == pickle.dumps(many)
+
+
+def test_a_pickle_in_the_midst_of_a_batch_goes_on_bit_for_bit(segments):
+    whole, part = (
+        preprocessing.StandardScaler() | CoPEClassifier(hidden=16, seed=0, batch_size=9) for _ in range(2)
+    )
+    for x, y in segments[:50]:
+        part.learn_one(x, y)
+    part = pickle.loads(pickle.dumps(part))
+    assert part["CoPEClassifier"].waiting == 50 % 9
+    for x, y in segments[50:]:
+        part.learn_one(x, y)
+    for x, y in segments:
+        whole.learn_one(x, y)
+    assert all(part.predict_proba_one(x) == whole.predict_proba_one(x) for x, _ in segments)
+
+
+def test_a_learner_of_ones_own_and_a_network_of_ones_own(segments):
+    class Mine(CoPE):
+        name = "mine"
+
+    network = nn.Sequential(nn.Linear(25, 16), nn.ReLU(), nn.Linear(16, 8))
+    before = network[0].weight.clone()
+    model = OnlineClassifier(Mine, network, seed=0, settings={"memory_size": 50})
+    for x, y in segments:
+        model.learn_one(x, y)
+    assert isinstance(model.learner_, Mine)
+    assert (network[0].weight == before).all()
+    assert model.predict_one(segments[0][0]) in model.classes
+
+
+def test_it_is_a_classifier_to_rivers_tools():
+    model = compose.Select("a", "b") | OnlineClassifier("mir", batch_size=3, settings={"hidden": 16})
+    assert isinstance(model, Classifier)
+    model.learn_one({"a": 1.0, "b": 2.0, "text": "ignored"}, np.bool_(True))
+    assert model.predict_one({"a": 1.0, "b": 2.0}) is True
+
+
+def test_mistakes_get_a_sentence_at_once():
+    with pytest.raises(ValueError, match="did you mean 'cope'"):
+        OnlineClassifier("cop")
+    with pytest.raises(ValueError, match="'gem' must be told where a task ends"):
+        OnlineClassifier("gem")
+    with pytest.raises(TypeError, match="did you mean 'hidden'"):
+        OnlineClassifier("mir", settings={"hiden": 5})
+    with pytest.raises(ValueError, match="there are 2 records but 1 labels"):
+        CoPEClassifier().learn_many(pd.DataFrame({"a": [1.0, 2.0]}), pd.Series([1]))
+    with pytest.raises(ValueError, match="must hold numbers alone, encode the rest before"):
+        CoPEClassifier().learn_many(pd.DataFrame({"a": ["red", "green"]}), pd.Series([1, 2]))
+
+
+def test_without_river_a_sentence_says_what_to_install():
+    code = "import sys; sys.modules['river'] = None; import everlearn.adapters.river"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "pip install 'everlearn[river]'" in done.stderr.splitlines()[-1]
+
+
+def test_the_example_runs():
+    done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, check=True)
+    assert "CoPE" in done.stdout
+
+
+def test_every_learner_by_name_is_taken_or_refused_in_words():
+    for name in learners.registry():
+        try:
+            assert isinstance(OnlineClassifier(name).learner_, Learner)
+        except ValueError as error:
+            assert "must be told" in str(error)  # noqa: PT017

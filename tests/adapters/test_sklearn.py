@@ -1,0 +1,203 @@
+"""The learners as scikit-learn's classifiers."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_blobs
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+from everlearn import CoPE, learners
+from everlearn.adapters.sklearn import EXPECTED_FAILED_CHECKS, CoPEClassifier, OnlineClassifier
+from everlearn.learners.cope import CoPESettings
+
+SMALL = {"hidden": 16, "memory_size": 20}
+
+
+@parametrize_with_checks(
+    [CoPEClassifier(hidden=64), OnlineClassifier("reservoir", settings={"hidden": 64})],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILED_CHECKS,
+)
+def test_scikit_learns_own_checks_pass(estimator, check):
+    check(estimator)
+
+
+def test_few_checks_may_fail_and_each_says_why():
+    assert len(EXPECTED_FAILED_CHECKS) <= 3
+    assert all(len(reason) > 20 for reason in EXPECTED_FAILED_CHECKS.values())
+
+
+@pytest.fixture
+def blobs() -> tuple[np.ndarray, np.ndarray]:
+    x, y = make_blobs(120, 4, centers=3, random_state=0)
+    return StandardScaler().fit_transform(x), np.array(["c", "a", "b"])[y]
+
+
+def test_copes_parameters_are_its_settings_with_the_same_defaults():
+    parameters = inspect.signature(CoPEClassifier).parameters
+    fields = {field.name: field.default for field in dataclasses.fields(CoPESettings)}
+    shared = {name: parameter.default for name, parameter in parameters.items() if name in fields}
+    assert shared == {name: fields[name] for name in shared}
+    beside = {"network", "batch_size", "epochs", "random_state", "device"}
+    assert parameters.keys() == shared.keys() | beside
+
+
+@pytest.mark.parametrize("name", sorted(learners.registry()))
+def test_any_learner_fits_predicts_and_pickles(name, blobs):
+    x, y = blobs
+    model = OnlineClassifier(name, random_state=0, epochs=2, settings={"hidden": 16}).fit(x, y)
+    twin = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(twin.predict_proba(x), model.predict_proba(x))
+    for each in (model, twin):
+        each.partial_fit(x[:20], y[:20])
+    np.testing.assert_array_equal(twin.predict_proba(x), model.predict_proba(x))
+
+
+def test_classes_are_sorted_and_so_are_the_columns(blobs):
+    x, y = blobs
+    model = CoPEClassifier(**SMALL, random_state=0).fit(x, y)
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    assert model.learner_.classes != ["a", "b", "c"]  # by first sight, so that the order is put to the test
+    probabilities = model.predict_proba(x)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
+    np.testing.assert_array_equal(model.classes_[probabilities.argmax(axis=1)], model.predict(x))
+    assert model.score(x, y) > 0.9
+
+
+def test_partial_fit_learns_as_the_learner_does(blobs):
+    x, y = blobs
+    model = CoPEClassifier(**SMALL, random_state=0, batch_size=10)
+    oracle = CoPE("mlp", **SMALL, seed=int(np.random.RandomState(0).randint(2**31 - 1)))
+    for start in range(0, 120, 40):
+        model.partial_fit(x[start : start + 40], y[start : start + 40])
+    for start in range(0, 120, 10):
+        oracle.observe(x[start : start + 10], y[start : start + 10])
+    assert model.predict(x).tolist() == oracle.predict(x)
+    assert torch.equal(model.learner_.state_dict()["prototypes"], oracle.state_dict()["prototypes"])
+
+
+def test_a_pass_of_fit_is_observed_once_and_then_revisited(blobs):
+    x, y = blobs
+    model = CoPEClassifier(**SMALL, epochs=3).fit(x, y)
+    assert (model.learner_.samples, model.learner_.batches) == (120, 12)
+    assert CoPEClassifier(**SMALL, epochs=3, random_state=1).fit(x, y).score(x, y) > 0.9
+
+
+def test_new_labels_come_at_any_time(blobs):
+    x, y = blobs
+    model = CoPEClassifier(**SMALL, random_state=0)
+    for label in ("c", "a", "b"):
+        model.partial_fit(x[y == label], y[y == label])
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    assert set(model.predict(x)) == {"a", "b", "c"}
+
+
+def test_classes_told_beforehand_have_a_column_and_no_probability_until_they_come(blobs):
+    x, y = blobs
+    model = CoPEClassifier(**SMALL, random_state=0)
+    model.partial_fit(x[y == "b"], y[y == "b"], classes=["a", "b", "a class of a longer name"])
+    assert model.classes_.tolist() == ["a", "a class of a longer name", "b"]
+    assert model.predict_proba(x[:2]).tolist() == [[0, 0, 1], [0, 0, 1]]
+    model.partial_fit(x, y)
+    assert model.classes_.tolist() == ["a", "a class of a longer name", "b", "c"]
+
+
+def test_it_works_in_a_pipeline_a_search_and_cross_validation():
+    x, y = load_iris(return_X_y=True)
+    model = make_pipeline(StandardScaler(), CoPEClassifier(hidden=32, random_state=0))
+    search = GridSearchCV(model, {"copeclassifier__momentum": [0.9, 0.99]}, cv=2).fit(x, y)
+    assert search.best_score_ > 0.85
+    learner = OnlineClassifier("mir", random_state=0)
+    grid = {"settings": [{"hidden": 8, "memory_size": size} for size in (5, 50)]}
+    assert GridSearchCV(learner, grid, cv=2).fit(x[::3], y[::3]).best_params_["settings"]["hidden"] == 8
+    assert cross_val_score(model, x, y, cv=3).mean() > 0.85
+
+
+def test_a_clone_is_unfitted_and_has_the_parameters():
+    network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    model = OnlineClassifier("cope", network=network, settings={"memory_size": 7})
+    x, y = load_iris(return_X_y=True)
+    before = {name: part.clone() for name, part in network.state_dict().items()}
+    model.fit(x, y)
+    assert all(torch.equal(part, before[name]) for name, part in network.state_dict().items())
+    twin = clone(model)
+    assert twin.get_params()["settings"] == {"memory_size": 7}
+    with pytest.raises(NotFittedError):
+        twin.predict(x)
+
+
+def test_a_network_of_ones_own_pickles():
+    x, y = load_iris(return_X_y=True)
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    model = CoPEClassifier(network=network, memory_size=20, random_state=0, epochs=1).fit(x, y)
+    twin = pickle.loads(pickle.dumps(model))
+    for each in (model, twin):
+        each.partial_fit(x, y)
+    np.testing.assert_array_equal(twin.predict_proba(x), model.predict_proba(x))
+
+
+def test_parameters_set_after_fit_do_not_stop_a_pickle(blobs):
+    model = CoPEClassifier(**SMALL, random_state=0).fit(*blobs).set_params(memory_size=50)
+    twin = pickle.loads(pickle.dumps(model))
+    assert twin.memory_size == 50 and twin.learner_.settings.memory_size == 20
+
+
+def test_to_a_learner_that_is_told_tasks_each_call_of_partial_fit_is_one(blobs):
+    x, y = blobs
+    model = OnlineClassifier("gem", random_state=0, settings={"tasks": 3, "hidden": 16, "memory_size": 30})
+    for label in ("a", "b", "c"):
+        model.partial_fit(x[y == label], y[y == label])
+    assert model.learner_.memory.tasks == [0, 1, 2]
+    with pytest.raises(ValueError, match="3 tasks"):
+        model.partial_fit(x, y)
+
+
+REFUSED = [
+    ({"batch_size": 0}, "batch_size must be a whole number, at least 1, not 0"),
+    ({"batch_size": 2.5}, "batch_size must be a whole number, at least 1, not 2.5"),
+    ({"epochs": 0}, "epochs must be at least 1, not 0"),
+    ({"momentum": 2.0}, "momentum must be between 0 and 1, not 2.0"),
+    ({"memory_size": 2}, "a memory of 2 has no room for an exemplar of each of 3 classes"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "words"), REFUSED)
+def test_a_bad_parameter_gets_a_sentence(parameters, words, blobs):
+    with pytest.raises(ValueError, match=words):
+        CoPEClassifier(**parameters).fit(*blobs)
+
+
+def test_an_unknown_learner_or_setting_gets_a_sentence(blobs):
+    with pytest.raises(ValueError, match="did you mean 'mir'"):
+        OnlineClassifier("mirr").fit(*blobs)
+    with pytest.raises(TypeError, match="did you mean 'memory_size'"):
+        OnlineClassifier("mir", settings={"memory": 5}).fit(*blobs)
+
+
+def test_what_is_refused_leaves_the_model_as_it_was(blobs):
+    x, y = blobs
+    model = CoPEClassifier(hidden=16, memory_size=3, random_state=0).fit(x, y)
+    before = pickle.dumps(model)
+    with pytest.raises(ValueError, match="no room"):
+        model.partial_fit(x[:30], [*y[:29], "d"])
+    with pytest.raises(ValueError, match="numbers and text"):
+        model.partial_fit(x[:30], np.arange(30) % 2)
+    assert pickle.dumps(model) == before
+
+
+def test_a_diverged_learner_says_so():
+    x = np.array([[1e6], [-1e6]] * 20)
+    model = OnlineClassifier("finetune", random_state=0, settings={"learning_rate": 1e6})
+    with pytest.raises(RuntimeError, match="has diverged.*scaled"):
+        model.fit(x, [0, 1] * 20).predict_proba(x)
