@@ -65,6 +65,16 @@ class SoftmaxNetwork(nn.Module):
             self.head.bias[: old.out_features] = old.bias
         return True
 
+    def forget(self, slot: int, room: int) -> None:
+        """Remove a class's logit; those after it move down by one. room: logits from now on, the last ones new."""
+        old = self.head
+        weight = torch.cat([old.weight[:slot], old.weight[slot + 1 :]])[:room]
+        bias = torch.cat([old.bias[:slot], old.bias[slot + 1 :]])[:room]
+        self.head = _last_layer(self.body, old.in_features, room).to(old.weight.device)
+        with torch.no_grad():
+            self.head.weight[: len(weight)] = weight
+            self.head.bias[: len(bias)] = bias
+
 
 def trunk(name: str, shape: tuple[int, ...], hidden: int) -> tuple[nn.Module, int]:
     """All but the last layer of a network, and how many features it gives."""

@@ -147,6 +147,17 @@ class CoPE(Learner):
         if self._evolving.open_classes(classes, self.generator):
             self._replaced()
 
+    def _forget_class(self, slot: int) -> None:
+        super()._forget_class(slot)
+        self._evolving.forget(slot)
+        self._replaced()
+
+    def _merge(self, other: Any, slots: Any) -> None:
+        super()._merge(other, slots)
+        samples, labels = self.memory.samples()
+        owners = torch.tensor(self.labels.slots(labels), device=self.device)
+        self._evolving.renew(self.embed(samples), owners, self.settings.renormalise)
+
     def footprint(self) -> dict[str, int]:
         """Bytes of M_r and M_p."""
         held = 0 if self._prototypes is None else self._prototypes.nbytes()

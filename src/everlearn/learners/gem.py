@@ -145,6 +145,14 @@ class GEM(SoftmaxLearner):
         super()._open_classes(classes)
         self.memory.open_classes(classes)
 
+    def _check_merge(self, other: Any) -> None:
+        tasks = list(dict.fromkeys(self.memory.tasks + other.memory.tasks))
+        if len(tasks) > self.settings.tasks:
+            raise ValueError(
+                f"GEM.merge would make {len(tasks)} tasks, {tasks}, but it was told of {self.settings.tasks}: "
+                "make it with tasks= as many as there are"
+            )
+
     def footprint(self) -> dict[str, int]:
         """Bytes of M_r, and of a gradient for each task while a step is projected."""
         model = sum(part.nbytes for part in self.parameters)
