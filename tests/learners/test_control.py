@@ -231,6 +231,14 @@ def test_the_threshold_follows_the_network():
         assert sum(answer is UNKNOWN for answer in learner.predict(kept)) == 6
 
 
+def test_without_exemplars_nothing_is_withheld():
+    learner = make("gem", unknown=0.5, memory_size=2, tasks=1)
+    learner.observe(torch.randn(3, 6), ["a", "b", "b"], 0)
+    learner.forget("b")
+    assert learner.exemplars() == {"a": 0}
+    assert learner.predict(torch.randn(5, 6)) == ["a"] * 5
+
+
 def test_who_has_no_memory_can_not_calibrate_unknown():
     with pytest.raises(ValueError, match="Finetune has no memory to calibrate unknown on"):
         make("finetune", unknown=0.1)

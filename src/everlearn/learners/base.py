@@ -13,7 +13,7 @@ import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from everlearn import checkpoint
 from everlearn.capture import Captured
 from everlearn.checkpoint import CheckpointError, State
-from everlearn.learners.border import as_samples, check_samples, probe
+from everlearn.learners.border import as_samples, check_samples, probe, try_batch
 from everlearn.learners.control import forget, merge
 from everlearn.learners.late import Asked, Told, ask, tell
 from everlearn.learners.snapshot import Snapshot, Turn, in_turn
@@ -78,7 +78,8 @@ class Settings:
 class Learner(ABC):
     """Learns from a stream of batches, and predicts at any moment.
 
-    network: `"mlp"` or `"slim-resnet18"`, sized from the first batch; or an nn.Module that maps x to an embedding.
+    network: `"mlp"` or `"slim-resnet18"`, sized from the first batch; `"identity"` for samples that are embedded
+        already; or an nn.Module that maps x to an embedding.
     seed: fixes initialisation, replay and memory.
     device: `"auto"` (a GPU if there is one), or a torch device by name.
     settings: the fields of the learner's `Settings`.
@@ -112,6 +113,7 @@ class Learner(ABC):
         self.batches = 0
         self.samples = 0
         self.asked = Asked()
+        self._tried: set[int] = set()  # how many samples a network that may refuse is known to take at once
         self._turn = Turn()
         self._least: float | None = None  # the score below which an answer is withheld, while nothing changes
         self._captured = Captured(self.learn) if self.device.type == "cuda" and self.tensors_alone else None
@@ -174,7 +176,26 @@ class Learner(ABC):
         new = self.labels.new(labels)
         classes = len(self.labels) + len(new)
         self._check_room(classes)
+        self._try(x)
         return x, labels, new
+
+    def _try(self, x: Tensor) -> None:
+        """Let a network refuse a batch before anything changes: for its length, or for what is in it."""
+        if self.network is None or not self.may_refuse:
+            return
+        lengths = self.passed(len(x)) - self._tried
+        with torch.random.fork_rng(devices=[]):
+            try_batch(self.network, x.to(self.device), lengths)
+        self._tried |= lengths
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether the network may refuse a batch of a shape that is right: batch-norm does, if it is a single one."""
+        return self.given not in ("mlp", "identity")
+
+    def passed(self, batch: int) -> set[int]:
+        """How many samples pass the network together, in training mode, when a batch of this size is learnt."""
+        return {batch}
 
     def _check_room(self, classes: int) -> None:
         room = getattr(self.settings, "memory_size", classes)
@@ -203,7 +224,12 @@ class Learner(ABC):
     def _learn(self, x: Tensor, decided: list[NDArray[np.int64]]) -> None:
         self._least = None
         on_device = [torch.from_numpy(part).to(self.device, non_blocking=True) for part in decided]
-        (self._captured or self.learn)(x.to(self.device), *on_device)
+        with self._own_randomness() if self._draws_by_itself() else nullcontext():
+            (self._captured or self.learn)(x.to(self.device), *on_device)
+
+    def _draws_by_itself(self) -> bool:
+        """Whether the network may draw random numbers, as dropout does, which must be the same after a resume."""
+        return isinstance(self.given, nn.Module) and self.device.type == "cpu"
 
     def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
         """What the host decides about a batch: its slots, the replay of each iteration, the rows that keep it.

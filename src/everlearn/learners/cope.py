@@ -88,6 +88,8 @@ class CoPE(Learner):
         assert self.network is not None
         embedded = self.network(as_input(torch.cat([x, old])))
         features, lengths = to_unit_length(embedded.detach())
+        if not self.parameters:  # a fixed embedding, in which only the prototypes move
+            return features
         prototypes, seen = self._evolving.in_use()
         slope = ppp_gradient(
             features,
@@ -101,6 +103,10 @@ class CoPE(Learner):
         # The gradient is known in closed form up to the network's output; autograd takes it from there.
         self._descend(embedded, (slope - features * (features * slope).sum(1, keepdim=True)) / lengths)
         return features
+
+    def passed(self, batch: int) -> set[int]:
+        """B_n and B_M together."""
+        return {batch + min(batch, len(self.memory))}
 
     def settle(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
         """Move the prototypes to the mean of every replayed batch's features and of B_n's last ones."""

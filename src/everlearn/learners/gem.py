@@ -93,7 +93,8 @@ class GEM(SoftmaxLearner):
         """The batch is kept before it is learnt from. plan: the rows that keep it, unless it is revisited."""
         if plan:
             self.memory.write(x, plan[0])
-        past = [[torch.from_numpy(part).to(self.device) for part in ring] for ring in self.memory.past()]
+        rings = [ring for ring in self.memory.past() if len(ring[0]) > self.may_refuse]
+        past = [[torch.from_numpy(part).to(self.device) for part in ring] for ring in rings]
         memories = [(as_input(self.memory.recall(rows)), old_slots) for rows, old_slots in past]
         for _ in range(self.settings.iterations):
             self.step(x, slots, *(part for memory in memories for part in memory))

@@ -84,11 +84,15 @@ class GSS(ReplayLearner):
         if len(plan) == 3:
             self._select(x, slots, plan[2])
 
+    def passed(self, batch: int) -> set[int]:
+        """B_n; B_M is no longer."""
+        return {batch}
+
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """A step of cross-entropy on B_n, then another on B_M."""
         old, old_slots = replay
         self._descend(cross_entropy(self._logits(as_input(x)), slots))
-        if len(old):
+        if len(old) > self.may_refuse:  # a single one, that is, in a network which might
             self._descend(cross_entropy(self._logits(as_input(old)), old_slots))
 
     # Selecting.

@@ -111,6 +111,10 @@ class ICaRL(SoftmaxLearner):
         if len(plan) == 3:
             self.memory.write(x, plan[2])
 
+    def passed(self, batch: int) -> set[int]:
+        """The batch; in the original with as many exemplars."""
+        return {batch + (min(batch, len(self.memory)) if self.settings.original else 0)}
+
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step of CE(B_n) + strength · KL(then ‖ now), over one exemplar of each class that has any.
 

@@ -48,6 +48,10 @@ class ReplayLearner(SoftmaxLearner):
         logits = self._logits(as_input(torch.cat([x, old])))
         self._descend(cross_entropy(logits, torch.cat([slots, old_slots])))
 
+    def passed(self, batch: int) -> set[int]:
+        """B_n and B_M together."""
+        return {batch + min(batch, len(self.memory))}
+
     def _open_classes(self, classes: int) -> None:
         super()._open_classes(classes)
         self.memory.open_classes(classes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -30,10 +31,12 @@ def withhold(predicted: list[Label], scores: Tensor, least: float) -> list[Label
 def threshold(learner: Learner) -> float:
     """The score below which the exemplars' own best scores lie with the frequency that the setting accepts.
 
-    Of new samples somewhat more are lost, since the exemplars are also learnt from.
+    Of new samples somewhat more are lost, since the exemplars are also learnt from. Without exemplars it is −∞.
     """
     assert learner.memory is not None
     samples, _ = learner.memory.samples()
+    if not len(samples):
+        return -math.inf
     some = samples[:: -(-len(samples) // AT_MOST)]
     best = learner._scored(some).amax(1)
     return float(best.double().quantile(learner.settings.unknown))
