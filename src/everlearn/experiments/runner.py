@@ -50,6 +50,7 @@ class Job:
     device: str = "auto"
     data_dir: str | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    checkpoint: str | None = None
 
     def open_stream(self) -> DatasetStream:
         """The stream of this job."""
@@ -62,6 +63,12 @@ class Job:
             amount=self.amount,
             data_dir=self.data_dir,
         )
+
+    def kept_in(self) -> Path | None:
+        """The file that holds this run, in the folder for checkpoints."""
+        if self.checkpoint is None:
+            return None
+        return Path(self.checkpoint) / f"{self.learner}-{self.stream}-{self.seed}.safetensors"
 
     def passes(self) -> int:
         """How many samples will be passed over, epochs counted."""
@@ -85,6 +92,7 @@ def _open(job: Job, progress: Progress | None) -> Run:
         infer=job.infer,
         clock=None if job.cost is None else Clock(cost=job.cost),
         progress=progress,
+        checkpoint=job.kept_in(),
     )
 
 
