@@ -69,7 +69,8 @@ def main() -> None:
     print(f"{len(learner.memory):,} images, one core, torch {torch.__version__}; medians of {TURNS}")
     print(f"save      {saving:6.3f} s")
     print(f"load      {loading:6.3f} s")
-    print(f"file      {size / 1e6:6.2f} MB, {100 * (size / needed - 1):+.2f} % of the {needed / 1e6:.2f} MB it must hold")
+    more = 100 * (size / needed - 1)
+    print(f"file      {size / 1e6:6.2f} MB, {more:+.2f} % beyond the {needed / 1e6:.2f} MB it must hold")
     print(f"snapshot  {1e3 * median_seconds(learner.snapshot):6.2f} ms")
 
 
