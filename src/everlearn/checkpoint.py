@@ -6,6 +6,7 @@ reader finds the old file or the new one, never half; a checksum tells an altere
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -38,7 +39,8 @@ def write(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     content = save(tensors, {ENTRY: json.dumps({"checksum": _checksum(tensors, meta), "meta": meta})})
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    _sweep(target)
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.{os.getpid()}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -79,6 +81,26 @@ def _checksum(tensors: Mapping[str, torch.Tensor], meta: str) -> str:
         if part.numel():  # an empty tensor may have strides that can't be viewed as bytes
             digest.update(part.flatten().view(torch.uint8).numpy())  # type: ignore[arg-type]
     return digest.hexdigest()
+
+
+def _sweep(target: Path) -> None:
+    """Remove what a process that was killed while it wrote has left half done."""
+    if os.name != "posix":
+        return
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.*"):
+        writer = left.name.removeprefix(f".{target.name}.").split(".")[0]
+        if writer.isdigit() and not _is_alive(int(writer)):
+            left.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _umask() -> int:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
-__all__ = ["Label", "decode_label", "encode_label"]
+__all__ = ["UNKNOWN", "Label", "Unknown", "decode_label", "encode_label"]
 
-Label = str | int | float | bool | bytes | tuple[Any, ...] | None
+
+class Unknown(enum.Enum):
+    """What a learner answers in place of a label, if it may."""
+
+    UNKNOWN = "none of these"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNKNOWN = Unknown.UNKNOWN
+"""The answer "none of these". No label that can be observed: `None`, which can, would not tell them apart."""
+
+Label = str | int | float | bool | bytes | tuple[Any, ...] | Unknown | None
 
 
 def encode_label(label: Label) -> Any:
@@ -21,6 +35,8 @@ def encode_label(label: Label) -> Any:
         return {"bytes": label.hex()}
     if type(label) is tuple:
         return {"tuple": [encode_label(part) for part in label]}
+    if label is UNKNOWN:
+        return {"unknown": True}
     return label
 
 
@@ -37,4 +53,6 @@ def decode_label(code: Any) -> Label:
         return float.fromhex(value)
     if kind == "bytes":
         return bytes.fromhex(value)
+    if kind == "unknown":
+        return UNKNOWN
     return tuple(decode_label(part) for part in value)

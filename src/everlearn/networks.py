@@ -20,6 +20,9 @@ __all__ = ["EMBEDDINGS", "SoftmaxNetwork", "as_input", "embedding_network", "to_
 # The size d of the embedding that the paper uses with each network.
 EMBEDDINGS = {"mlp": 100, "slim-resnet18": 256}
 
+# For samples that are embedded already, by another model: nothing of it is learnt.
+IDENTITY = "identity"
+
 
 def as_input(x: Tensor) -> Tensor:
     """Samples as a network takes them: bytes are grey or colour values, 0 … 255 becomes 0 … 1."""
@@ -42,6 +45,12 @@ def to_unit_length(embedded: Tensor) -> tuple[Tensor, Tensor]:
 
 def embedding_network(name: str, shape: tuple[int, ...], hidden: int, embedding: int | None) -> nn.Module:
     """The network that maps a sample of this shape to an embedding."""
+    if name == IDENTITY:
+        if embedding not in (None, math.prod(shape)):
+            raise ValueError(
+                f"identity embeds a sample as it is, in {math.prod(shape)} numbers, not {embedding}"
+            )
+        return nn.Flatten()
     body, width = trunk(name, shape, hidden)
     return nn.Sequential(body, _last_layer(body, width, embedding or EMBEDDINGS[name]))
 
@@ -69,11 +78,24 @@ class SoftmaxNetwork(nn.Sequential):
             self.head.bias[: old.out_features] = old.bias
         return True
 
+    def forget(self, slot: int, room: int) -> None:
+        """Remove a class's logit; those after it move down by one. room: logits from now on, the last ones new."""
+        old = self.head
+        weight = torch.cat([old.weight[:slot], old.weight[slot + 1 :]])[:room]
+        bias = torch.cat([old.bias[:slot], old.bias[slot + 1 :]])[:room]
+        self.head = _last_layer(self.body, old.in_features, room).to(old.weight.device)
+        with torch.no_grad():
+            self.head.weight[: len(weight)] = weight
+            self.head.bias[: len(bias)] = bias
+
 
 def trunk(name: str, shape: tuple[int, ...], hidden: int) -> tuple[nn.Module, int]:
     """All but the last layer of a network, and how many features it gives."""
-    if name not in EMBEDDINGS:
-        raise ValueError(f"there is no network {name!r}{nearest(name, EMBEDDINGS)}; or give an nn.Module")
+    known = [*EMBEDDINGS, IDENTITY]
+    if name not in known:
+        raise ValueError(f"there is no network {name!r}{nearest(name, known)}; or give an nn.Module")
+    if name == IDENTITY:
+        return nn.Flatten(), math.prod(shape)
     if name == "mlp":
         return MLP(math.prod(shape), hidden), hidden
     if len(shape) != 3 or min(shape[1:]) < 8:

@@ -164,3 +164,21 @@ def test_with_a_reference_batch_negatives_weigh_as_in_a_batch_of_that_size():
         moved[reference] = model.parameters[0].clone()
     assert torch.equal(moved[None], moved[4])
     assert not torch.equal(moved[None], moved[8])
+
+
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_a_class_is_forgotten_by_the_averaged_weights_too(name):
+    model = all_added(name)
+    for x, y in stream():
+        model.observe(x, y)
+    before = model.predict_proba(x)
+    model.forget(2)
+    assert 2 not in model.classes
+    after = model.predict_proba(x)
+    others = [0, 1, 3, 4, 5]
+    if name not in ("cope", "cope+"):  # the other logits are what they were, so are their odds
+        kept = before[:, others] / before[:, others].sum(1, keepdims=True)
+        np.testing.assert_allclose(after, kept, rtol=1e-4)
+    model.observe(x, y)
+    model.observe(x, [2] * len(x))
+    assert model.classes[-1] == 2

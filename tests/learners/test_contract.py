@@ -294,7 +294,7 @@ def test_a_foreign_state_is_refused_and_nothing_is_half_loaded(name):
     others = [other.name for other in registry().values() if other.name != name]
     bad = [
         taught(others[0]).state_dict(),
-        {**before, "meta": before["meta"].replace('"format": 1', '"format": 99')},
+        {**before, "meta": before["meta"].replace('"format": 2', '"format": 99')},
         {"meta": "no json"},
         {},
         {key: part for key, part in before.items() if not key.startswith("network.")},

@@ -49,6 +49,8 @@ class RunFlags:
     """a stream that does not wait: a batch costs so many intervals, and what arrives meanwhile is missed"""
     every: int | None = None
     """ρ, evaluate every so many batches; by default at task transitions and the end"""
+    checkpoint: Path | None = None
+    """keep each run in this folder, written after --every so many batches; the same command again resumes"""
     evaluate: Literal["seen", "all", "current"] = "seen"
     """on which concepts: those seen, also those not seen yet, or those in force"""
     evolving: bool = False
@@ -149,6 +151,7 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
         flags.device,
         None if flags.data_dir is None else str(flags.data_dir),
         settings,
+        checkpoint=None if flags.checkpoint is None else str(flags.checkpoint),
     )
 
 

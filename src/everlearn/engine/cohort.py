@@ -47,8 +47,11 @@ def _is_plain(run: Run) -> bool:
     on_gpu = run.learner.device.type == "cuda" and run.learner.tensors_alone
     watched = run.evaluator.asynchronous or run.evaluator.prequential or run.detector is not None
     hindered = run.clock is not None or run.novelty is not None or run.limit is not None
+    kept = run.kept is not None
     finite = run.stream.samples is not None
-    return on_gpu and finite and not watched and not hindered and run.horizon.horizon == Horizon()
+    return (
+        on_gpu and finite and not watched and not hindered and not kept and run.horizon.horizon == Horizon()
+    )
 
 
 class Cohort:

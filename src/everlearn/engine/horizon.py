@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from everlearn.learners.base import Learner
-from everlearn.memory.labels import Label, as_labels
+from everlearn.memory.labels import Label, as_labels, decode_label, encode_label
 from everlearn.streams.horizon import Horizon
 
 __all__ = ["HorizonMemory"]
@@ -73,3 +73,23 @@ class HorizonMemory:
             tasks.setdefault(self._t[place], []).append(place)
         parts = [part for places in tasks.values() for part in torch.split(torch.tensor(places), self._batch)]
         return [parts[i] for i in torch.randperm(len(parts), generator=self._generator)]
+
+    # State.
+
+    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """What is kept of the horizon, as plain values and tensors."""
+        plain = {
+            "samples": self.samples,
+            "y": [encode_label(label) for label in self._y],
+            "t": self._t,
+            "batch": self._batch,
+        }
+        kept = {"samples": torch.cat(self._x)} if self._x else {}
+        return plain, {"generator": self._generator.get_state(), **kept}
+
+    def restore(self, plain: dict[str, Any], kept: dict[str, torch.Tensor]) -> None:
+        """Take up what `state` gave."""
+        self.samples, self._t, self._batch = plain["samples"], plain["t"], plain["batch"]
+        self._y = [decode_label(code) for code in plain["y"]]
+        self._x = [kept["samples"]] if "samples" in kept else []
+        self._generator.set_state(kept["generator"])

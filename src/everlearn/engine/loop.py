@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, NamedTuple
 
 import torch
 
+from everlearn.checkpoint import CheckpointError
+from everlearn.engine.checkpoints import Kept
 from everlearn.engine.clock import Clock
 from everlearn.engine.horizon import HorizonMemory
 from everlearn.engine.novelty import Novelty
@@ -54,6 +57,7 @@ def run(
     detector: Any = None,
     samples: int | None = None,
     progress: Progress | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Let a learner learn from a stream, once, with an evaluator that watches.
 
@@ -65,6 +69,8 @@ def run(
     detector: "adwin", or any of River's drift detectors, which is shown every prediction error.
     samples: stop after so many, for a stream that does not end.
     progress: called with the number of samples after every batch.
+    checkpoint: a file that holds the run, written whenever the evaluator's `every` batches were learnt, and at the
+        end. If it is there already, the run is taken up where it was; the stream must begin where it began.
 
     >>> from everlearn import CoPE, stream
     >>> s = stream("split-digits", seed=0)
@@ -72,7 +78,7 @@ def run(
     True
     """
     return Run(
-        learner, stream, evaluator, horizon, paradigm, infer, clock, detector, samples, progress
+        learner, stream, evaluator, horizon, paradigm, infer, clock, detector, samples, progress, checkpoint
     ).finish()
 
 
@@ -91,6 +97,7 @@ class Run:
         detector: Any = None,
         samples: int | None = None,
         progress: Progress | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         self.learner = learner
         self.stream = in_order(as_stream(stream), learner)
@@ -124,9 +131,14 @@ class Run:
         self.failure: StreamError | None = None
         self._prototypes: dict[Label, torch.Tensor] = {}
         self._looked = -1
+        self.taken = 0  # how many batches of the stream are done with
+        self.done = False
+        self.kept = None if checkpoint is None else Kept(self, checkpoint)
 
     def finish(self) -> Result:
-        """Go through the stream."""
+        """Go through the stream, from where a checkpoint says it is."""
+        if self.kept is not None and self.kept.resume():
+            return self.result()
         worker = EvaluationWorker(self.evaluator) if self.evaluator.asynchronous else None
         try:
             with one_thread(), self.watch:
@@ -134,6 +146,8 @@ class Run:
                 self.end(worker)
             if worker is not None:
                 self.history += worker.collect(wait=True)
+            if self.kept is not None:
+                self.kept.end()
         finally:
             if worker is not None:
                 worker.close()
@@ -176,6 +190,9 @@ class Run:
                 in_work = None
             self.arrived = arrival.until
             size = len(arrival.batch.x)
+            self.taken = arrival.number
+            if self.kept is not None:
+                self.kept.latest = arrival.batch
             with self._named(arrival.number):
                 right = self._predicted(arrival.batch)
             if in_work is not None:
@@ -197,18 +214,23 @@ class Run:
     def arrivals(self) -> Iterator[Arrival]:
         """The batches of the stream as they come, up to the limit; what goes wrong names the batch."""
         number = until = 0
+        skipped = self.taken
         tells = self.paradigm is None or self.paradigm.learner_told_t
-        batches = iter(self.stream)
+        batches = iter(self.stream) if self.kept is None else self.kept.recognised(iter(self.stream))
         while self.limit is None or until < self.limit:
             try:
                 batch = next(batches)
                 until += len(batch.x)
             except StopIteration:
                 break
+            except CheckpointError:
+                raise
             except Exception as error:
                 self.failure = failed(self.stream, number + 1, error)
                 return
             number += 1
+            if number <= skipped:
+                continue
             yield Arrival(number, until, batch, batch.t if tells else None)
         if number == 0:
             raise StreamError(f"the stream {self.stream.name!r} ended before its first batch")
@@ -242,6 +264,8 @@ class Run:
             self._look(worker)
         if worker is not None:
             self.history += worker.collect()
+        if self.kept is not None and self.evaluator.due(self.learner.batches, transition=False):
+            self.kept.save(worker)
 
     def _end_horizon(self) -> None:
         with self._working():

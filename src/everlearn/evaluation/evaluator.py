@@ -11,6 +11,7 @@ import torch
 
 from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.representation import prototype_shift, prototype_truth, variance
+from everlearn.labelcode import UNKNOWN
 from everlearn.learners.base import Learner
 from everlearn.learners.snapshot import Snapshot
 from everlearn.memory.labels import Label, as_labels
@@ -90,7 +91,8 @@ class Evaluator:
             raise ValueError("there is nothing to evaluate on: give tests here or to the Evaluator")
         seen = set(learner.classes)
         truths = [as_labels(y) for _, y in tests]
-        labels = sorted({label for truth in truths for label in truth} | seen, key=_natural)
+        labels: list[Label] = sorted({label for truth in truths for label in truth} | seen, key=_natural)
+        labels += [UNKNOWN] if learner.settings.unknown is not None else []
         places = {label: place for place, label in enumerate(labels)}
         confusion = np.zeros((len(labels), len(labels)), np.int64)
         accuracies: dict[int, float] = {}

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from pathlib import Path
 from typing import Any, Literal
 
 from everlearn import learners
@@ -18,7 +19,7 @@ from everlearn.streams.horizon import Horizon
 __all__ = ["Job", "key"]
 
 # Where a job runs and finds its data makes no other job of it.
-ELSEWHERE = ("device", "data_dir")
+ELSEWHERE = ("device", "data_dir", "checkpoint")
 # What every job is told by, set or not; of the rest only what is set.
 ALWAYS = ("learner", "stream", "seed", "imbalance", "batch_size", "scenario", "amount", "settings")
 
@@ -30,6 +31,7 @@ class Job:
     alone: whether it must run beside no other, so that the time it takes is its own.
     settings: what is set otherwise than the benchmark has it.
     validation: whether a part of the training samples stands in for the test set.
+    checkpoint: the folder that keeps the run, so that it can be resumed.
     """
 
     learner: str
@@ -49,6 +51,7 @@ class Job:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     alone: bool = False
     validation: bool = False
+    checkpoint: str | None = None
 
     def open_stream(self) -> DatasetStream:
         """The stream of this job."""
@@ -62,6 +65,12 @@ class Job:
             validation=self.validation,
             data_dir=self.data_dir,
         )
+
+    def kept_in(self) -> Path | None:
+        """The file that holds this run, in the folder for checkpoints."""
+        if self.checkpoint is None:
+            return None
+        return Path(self.checkpoint) / f"{self.learner}-{self.stream}-{self.seed}.safetensors"
 
     def passes(self) -> int:
         """How many samples will be passed over, epochs counted."""

@@ -155,6 +155,7 @@ def open_run(job: Job, progress: Progress | None = None) -> Run:
         infer=job.infer,
         clock=None if job.cost is None else Clock(cost=job.cost),
         progress=progress,
+        checkpoint=job.kept_in(),
     )
 
 

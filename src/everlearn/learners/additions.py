@@ -19,6 +19,7 @@ from everlearn.augmentation import AUGMENTATIONS, Views
 from everlearn.checkpoint import State
 from everlearn.learners.base import Learner, Settings, under
 from everlearn.memory.labels import Label
+from everlearn.networks import SoftmaxNetwork
 
 __all__ = ["Additions", "WithAdditions"]
 
@@ -120,6 +121,13 @@ class WithAdditions(Learner):
         super()._open_classes(classes)
         self._newest = self.batches
 
+    def _forget_class(self, slot: int) -> None:
+        average, self._average = self._average, None
+        super()._forget_class(slot)
+        if average is not None and self.network is not None:
+            average.forget(slot)
+            self._average = Average(self.network, average)
+
     def _hold_still(self, still: Any) -> None:
         super()._hold_still(still)
         if self._average is not None:
@@ -157,7 +165,10 @@ class Average:
         if before is not None:  # the network has grown: what is new starts as it is
             theirs = self.network.state_dict()
             for name, part in before.network.state_dict().items():
-                theirs[name][tuple(map(slice, part.shape))] = part
+                shared = tuple(
+                    slice(min(sizes)) for sizes in zip(part.shape, theirs[name].shape, strict=True)
+                )
+                theirs[name][shared] = part[shared]
         pairs = list(zip(self._floats(self.network), self._floats(network), strict=True))
         self._means, self._weights = [mean for mean, _ in pairs], [weight for _, weight in pairs]
 
@@ -176,6 +187,12 @@ class Average:
         else:
             young = (1 + int(age)) / (10 + int(age))
             torch._foreach_lerp_(self._means, self._weights, 1 - min(decay, young))
+
+    def forget(self, slot: int) -> None:
+        """Remove the logit of a class, if there are any; those after it move down by one."""
+        if isinstance(self.network, SoftmaxNetwork):
+            for part in self.network.head.parameters():
+                part.data = torch.cat([part[:slot], part[slot + 1 :]])
 
     def copy(self) -> Average:
         """The same, which stays as it is."""

@@ -12,7 +12,8 @@ import json
 import operator
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,8 +25,11 @@ from everlearn import checkpoint
 from everlearn.capture import Captured
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.descent import Passage, passages
-from everlearn.learners.border import as_samples, check_samples, probe
-from everlearn.learners.snapshot import Snapshot
+from everlearn.learners.border import as_samples, check_samples, probe, try_batch
+from everlearn.learners.control import forget, merge
+from everlearn.learners.late import Asked, Told, ask, tell
+from everlearn.learners.snapshot import Snapshot, Turn, in_turn
+from everlearn.learners.unknown import threshold, withhold
 from everlearn.memory.base import ReplayMemory
 from everlearn.memory.labels import Label, LabelTable, as_labels, decode_label, encode_label
 from everlearn.networks import as_input
@@ -34,7 +38,7 @@ from everlearn.words import nearest
 
 __all__ = ["Learner", "NotLearntYet", "Settings", "under"]
 
-FORMAT = 1
+FORMAT = 2
 OWN_NETWORK = "module:"
 OWN_FUNCTION = "function:"
 CHUNK = 1000
@@ -54,11 +58,19 @@ class Settings:
     """gradient steps per batch, each with fresh replay"""
     hidden: int = 400
     """units in each hidden layer, where the network is the MLP"""
+    unknown: float | None = None
+    """share of its own samples it may lose by answering "none of these" to what is too unlike; None never does"""
+    waiting: int = 1000
+    """samples that `ask` keeps until their labels are told; the oldest go first"""
 
     def __post_init__(self) -> None:
         self._check("learning_rate", self.learning_rate > 0, "above 0")
         self._check("iterations", self.iterations >= 1, "at least 1")
         self._check("hidden", self.hidden >= 1, "at least 1")
+        self._check(
+            "unknown", self.unknown is None or 0 <= self.unknown < 1, "None, or at least 0 and below 1"
+        )
+        self._check("waiting", self.waiting >= 1, "at least 1")
 
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
@@ -68,7 +80,8 @@ class Settings:
 class Learner(ABC):
     """Learns from a stream of batches, and predicts at any moment.
 
-    network: `"mlp"` or `"slim-resnet18"`, sized from the first batch; or an nn.Module that maps x to an embedding.
+    network: `"mlp"` or `"slim-resnet18"`, sized from the first batch; `"identity"` for samples that are embedded
+        already; or an nn.Module that maps x to an embedding.
     seed: fixes initialisation, replay and memory.
     device: `"auto"` (a GPU if there is one), or a torch device by name.
     settings: the fields of the learner's `Settings`.
@@ -102,6 +115,10 @@ class Learner(ABC):
         self.parameters: list[Tensor] = []
         self.batches = 0
         self.samples = 0
+        self.asked = Asked()
+        self._tried: set[int] = set()  # how many samples a network that may refuse is known to take at once
+        self._turn = Turn()
+        self._least: float | None = None  # the score below which an answer is withheld, while nothing changes
         self._captured = Captured(self.learn) if self.device.type == "cuda" and self.tensors_alone else None
 
     @classmethod
@@ -110,10 +127,14 @@ class Learner(ABC):
         for name in given:
             if name not in known:
                 raise TypeError(f"{cls.__name__} has no setting {name!r}{nearest(name, known)}")
-        return cls.Settings(**given)
+        settings = cls.Settings(**given)
+        if settings.unknown is not None and "memory_size" not in known:
+            raise ValueError(f"{cls.__name__} has no memory to calibrate unknown on")
+        return settings
 
     # Learning.
 
+    @in_turn
     def observe(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from one batch, the first time it is seen."""
         x, labels, new = self._accept(x, y)
@@ -122,6 +143,7 @@ class Learner(ABC):
         self._learn(x, self.prepare(labels))
         self.count(len(x))
 
+    @in_turn
     def revisit(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from a batch again, where the horizon is wider than a batch. Nothing is stored or counted."""
         x, labels, new = self._accept(x, y)
@@ -156,10 +178,32 @@ class Learner(ABC):
             raise ValueError(f"{type(self).__name__}.observe got {len(x)} samples but {len(labels)} labels")
         new = self.labels.new(labels)
         classes = len(self.labels) + len(new)
+        self._check_room(classes)
+        self._try(x)
+        return x, labels, new
+
+    def _try(self, x: Tensor) -> None:
+        """Let a network refuse a batch before anything changes: for its length, or for what is in it."""
+        if self.network is None or not self.may_refuse:
+            return
+        lengths = self.passed(len(x)) - self._tried
+        with torch.random.fork_rng(devices=[]):
+            try_batch(self.network, x.to(self.device), lengths)
+        self._tried |= lengths
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether the network may refuse a batch of a shape that is right: batch-norm does, if it is a single one."""
+        return self.given not in ("mlp", "identity")
+
+    def passed(self, batch: int) -> set[int]:
+        """How many samples pass the network together, in training mode, when a batch of this size is learnt."""
+        return {batch}
+
+    def _check_room(self, classes: int) -> None:
         room = getattr(self.settings, "memory_size", classes)
         if classes > room:
             raise ValueError(f"a memory of {room} has no room for an exemplar of each of {classes} classes")
-        return x, labels, new
 
     def _samples(self, x: Any, method: str) -> Tensor:
         where = f"{type(self).__name__}.{method}"
@@ -181,8 +225,14 @@ class Learner(ABC):
             self._open_classes(len(self.labels))
 
     def _learn(self, x: Tensor, decided: list[NDArray[np.int64]]) -> None:
+        self._least = None
         on_device = [torch.from_numpy(part).to(self.device, non_blocking=True) for part in decided]
-        (self._captured or self.learn)(x.to(self.device), *on_device)
+        with self._own_randomness() if self._draws_by_itself() else nullcontext():
+            (self._captured or self.learn)(x.to(self.device), *on_device)
+
+    def _draws_by_itself(self) -> bool:
+        """Whether the network may draw random numbers, as dropout does, which must be the same after a resume."""
+        return isinstance(self.given, nn.Module) and self.device.type == "cpu"
 
     def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
         """What the host decides about a batch: its slots, the replay of each iteration, the rows that keep it.
@@ -255,9 +305,16 @@ class Learner(ABC):
         return self.labels.labels
 
     def predict(self, x: Any) -> list[Label]:
-        """The label of each sample, among those seen so far."""
-        labels = self.classes
-        return [labels[slot] for slot in self._scored(x).argmax(1).tolist()]
+        """The label of each sample, among those seen so far; UNKNOWN where it may say so and is not sure enough."""
+        labels, scores = self.classes, self._scored(x)
+        predicted = [labels[slot] for slot in scores.argmax(1).tolist()]
+        return (
+            predicted if self.settings.unknown is None else withhold(predicted, scores, self._least_score())
+        )
+
+    def _least_score(self) -> float:
+        self._least = threshold(self) if self._least is None else self._least
+        return self._least
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
         """A row of probabilities per sample, over `classes`."""
@@ -309,6 +366,7 @@ class Learner(ABC):
     def scores(self, x: Tensor) -> Tensor:
         """The log-odds of each class seen, `[samples, classes]`, of samples as the network takes them."""
 
+    @in_turn
     def snapshot(self) -> Snapshot:
         """The learner as it is now, for predictions alone: it stays as it is while this one goes on."""
         still = copy.copy(self)
@@ -317,6 +375,8 @@ class Learner(ABC):
         if still.network is not None:
             still.network.eval().requires_grad_(False)
         still.parameters, still.memory, still._captured = [], None, None
+        still.asked, still._turn = Asked(), Turn()
+        still._least = None if self.settings.unknown is None or not self.labels else self._least_score()
         self._hold_still(still)
         return Snapshot(still, self.exemplars())
 
@@ -326,6 +386,59 @@ class Learner(ABC):
     def exemplars(self) -> dict[Label, int]:
         """How many exemplars of each class the replay memory holds."""
         return {} if self.memory is None else self.memory.counts()
+
+    # Labels that come late, and control.
+
+    @in_turn
+    def ask(self, ids: Any, x: Any) -> list[Label]:
+        """Predict, and remember what was asked until its labels are told; before the first label, all is UNKNOWN.
+
+        ids: what to call each sample, of the kinds that labels are. Only the last `waiting` samples are kept.
+        """
+        return ask(self, ids, x)
+
+    @in_turn
+    def tell(self, ids: Any, y: Any, t: Any = None) -> Told:
+        """Learn from samples that were asked, now that their labels are known, as one batch.
+
+        Ids of which no sample waits, since it was never asked, told already or forgotten, are in the report.
+
+        >>> from everlearn import CoPE
+        >>> learner = CoPE("mlp", waiting=2)
+        >>> learner.ask(["first", "second", "third"], torch.randn(3, 8))
+        [UNKNOWN, UNKNOWN, UNKNOWN]
+        >>> learner.tell(["third", "first"], ["cat", "dog"])
+        Told(learnt=['third'], missing=['first'])
+        """
+        return tell(self, ids, y, t)
+
+    @in_turn
+    def forget(self, label: Label) -> None:
+        """Remove a class at once and for good: prototype, exemplars, counters, logit. It may come again, as new."""
+        forget(self, label)
+        self._least = None
+
+    @in_turn
+    def merge(self, other: Learner) -> None:
+        """Take in what another learner keeps, which saw another part of the stream and stays as it is.
+
+        Memories combine by their own rule; prototypes are taken anew from memory. The weights stay this one's.
+        """
+        merge(self, other)
+        self._least = None
+
+    def _forget_class(self, slot: int) -> None:
+        """Drop what is kept of a class; those after it move down by one."""
+        if self.memory is not None:
+            self.memory.forget(slot)
+
+    def _check_merge(self, other: Any) -> None:
+        """Refuse a learner that can't be taken in, where that is for the method to say."""
+
+    def _merge(self, other: Any, slots: NDArray[np.int64]) -> None:
+        """Take in what the other keeps. slots: where each of its classes lies here; all of them are open."""
+        assert self.memory is not None
+        self.memory.merge(other.memory, slots)
 
     # The network, and room for classes.
 
@@ -359,6 +472,13 @@ class Learner(ABC):
         self._pass = passages(network, self.parameters)
         self._replaced()
 
+    @contextmanager
+    def _own_randomness(self) -> Iterator[None]:
+        """What draws from the global generator in here draws from the learner's own, as it were."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
+            yield
+
     def _open_classes(self, classes: int) -> None:
         """Make room for so many classes in all."""
 
@@ -371,7 +491,8 @@ class Learner(ABC):
 
     def footprint(self) -> dict[str, int]:
         """Bytes of the operational memory M, by part."""
-        return {"replay": self.memory.nbytes()} if self.memory is not None else {}
+        held = {"replay": self.memory.nbytes()} if self.memory is not None else {}
+        return held | ({"asked": self.asked.nbytes()} if len(self.asked) else {})
 
     @property
     def network_name(self) -> str:
@@ -384,6 +505,7 @@ class Learner(ABC):
         plain = {name: function_name(value) if callable(value) else value for name, value in settings.items()}
         return {"learner": self.name, "network": self.network_name, "settings": plain}
 
+    @in_turn
     def state_dict(self) -> State:
         """Everything, as one flat dict of tensors and a JSON string "meta"."""
         meta = {
@@ -396,7 +518,11 @@ class Learner(ABC):
             "batches": self.batches,
             "samples": self.samples,
         }
-        state: State = {"generator": self.generator.get_state(), "meta": json.dumps(meta)}
+        state: State = {
+            "generator": self.generator.get_state(),
+            "meta": json.dumps(meta),
+            **self.asked.state(),
+        }
         if self.network is not None:
             state |= {f"network.{name}": part.clone() for name, part in self.network.state_dict().items()}
             state |= self._parts()
@@ -407,6 +533,7 @@ class Learner(ABC):
         kept = {} if self.memory is None else self.memory.state()
         return {f"memory.{name}": part for name, part in kept.items()}
 
+    @in_turn
     def load_state_dict(self, state: State) -> None:
         """Take up a state that `state_dict` gave: whole or, with a CheckpointError, not at all."""
         meta = read_meta(state)
@@ -421,7 +548,7 @@ class Learner(ABC):
             twin._take(state, meta)
         except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
             raise CheckpointError(f"this state can't be taken up: {str(error).splitlines()[0]}") from None
-        self.__dict__ = {**twin.__dict__, "_captured": self._captured}
+        self.__dict__ = {**twin.__dict__, "_captured": self._captured, "_turn": self._turn}
         self._replaced()
 
     def _take(self, state: State, meta: dict[str, Any]) -> None:
@@ -431,10 +558,12 @@ class Learner(ABC):
             self._begin(torch.zeros(2, *meta["sample_shape"], dtype=getattr(torch, meta["sample_type"])))
             for code in meta["labels"]:
                 self.labels.add(decode_label(code))
-            self._open_classes(len(self.labels))
+            if self.labels:
+                self._open_classes(len(self.labels))
             self._take_parts(state)
             self._take_network(under("network.", state))
         self.generator.set_state(state["generator"])
+        self.asked.restore(state)
 
     def _take_parts(self, state: State) -> None:
         """Take up the tensors that `_parts` gave."""

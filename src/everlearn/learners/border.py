@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from everlearn.networks import as_input
 
-__all__ = ["as_samples", "check_samples", "probe"]
+__all__ = ["as_samples", "check_samples", "probe", "try_batch"]
 
 
 def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
@@ -59,3 +60,21 @@ def probe(network: nn.Module, x: Tensor) -> int:
             f"the network must map a batch of n samples to [n, d], but {len(x)} samples gave {got}"
         )
     return features.shape[1]
+
+
+def try_batch(network: nn.Module, x: Tensor, lengths: Iterable[int]) -> None:
+    """Refuse a batch that the network can't learn from, in any of these lengths; nothing of the network changes.
+
+    Integers that are no bytes index something, so that any of them may be refused: they pass once in any case.
+    """
+    if not x.is_floating_point() and x.dtype != torch.uint8:
+        training = network.training
+        try:
+            with torch.no_grad():
+                network.eval()(as_input(x))
+        except Exception as error:
+            raise ValueError(f"the network can't take this batch of shape {list(x.shape)}: {error}") from None
+        finally:
+            network.train(training)
+    for length in sorted(lengths):
+        probe(network, x[torch.arange(length, device=x.device) % len(x)])

@@ -100,6 +100,8 @@ class CoPE(WithAdditions):
         both = torch.cat([x, old])
         passage = self._pass(as_input(both))
         features, lengths = to_unit_length(passage.output)
+        if not self.parameters:  # a fixed embedding, in which only the prototypes move
+            return features
         prototypes, seen = self._evolving.in_use()
         slope = ppp_gradient(
             features,
@@ -114,6 +116,10 @@ class CoPE(WithAdditions):
         by_output = (slope - features * (features * slope).sum(1, keepdim=True)) / lengths
         passage.descend(by_output, self.settings.learning_rate)
         return features
+
+    def passed(self, batch: int) -> set[int]:
+        """B_n and B_M together."""
+        return {batch + min(self.drawn(batch), len(self.memory))}
 
     def settle(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
         """Move the prototypes to the mean of every replayed batch's features and of B_n's last ones."""
@@ -182,6 +188,19 @@ class CoPE(WithAdditions):
         self.memory.open_classes(classes)
         if self._evolving.open_classes(classes, self.generator):
             self._replaced()
+
+    def _forget_class(self, slot: int) -> None:
+        super()._forget_class(slot)
+        self._evolving.forget(slot)
+        self._recalibrated = None
+        self._replaced()
+
+    def _merge(self, other: Any, slots: Any) -> None:
+        super()._merge(other, slots)
+        self._recalibrated = None
+        samples, labels = self.memory.samples()
+        owners = torch.tensor(self.labels.slots(labels), device=self.device)
+        self._evolving.renew(self.embed(samples), owners, self.settings.renormalise)
 
     def footprint(self) -> dict[str, int]:
         """Bytes of M_r and M_p."""

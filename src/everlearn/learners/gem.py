@@ -94,7 +94,8 @@ class GEM(SoftmaxLearner):
         """The batch is kept before it is learnt from. plan: the rows that keep it, unless it is revisited."""
         if plan:
             self.memory.write(x, plan[0])
-        past = [[torch.from_numpy(part).to(self.device) for part in ring] for ring in self.memory.past()]
+        rings = [ring for ring in self.memory.past() if len(ring[0]) > self.may_refuse]
+        past = [[torch.from_numpy(part).to(self.device) for part in ring] for ring in rings]
         memories = [(as_input(self.memory.recall(rows)), old_slots) for rows, old_slots in past]
         for _ in range(self.settings.iterations):
             self.step(x, slots, *(part for memory in memories for part in memory))
@@ -145,6 +146,14 @@ class GEM(SoftmaxLearner):
     def _open_classes(self, classes: int) -> None:
         super()._open_classes(classes)
         self.memory.open_classes(classes)
+
+    def _check_merge(self, other: Any) -> None:
+        tasks = list(dict.fromkeys(self.memory.tasks + other.memory.tasks))
+        if len(tasks) > self.settings.tasks:
+            raise ValueError(
+                f"GEM.merge would make {len(tasks)} tasks, {tasks}, but it was told of {self.settings.tasks}: "
+                "make it with tasks= as many as there are"
+            )
 
     def footprint(self) -> dict[str, int]:
         """Bytes of M_r, and of a gradient for each task while a step is projected."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ __all__ = ["GSS", "GSSSettings"]
 # Of several gradients the part by each parameter, `[gradients, rows, columns]`: one matrix of all would be a copy.
 Gradients = list[Tensor]
 
+BATCH = 10  # samples that come at once from a memory that is merged
 FIRST_SCORE = 0.1  # of what arrives while there is nothing to compare with
 
 
@@ -83,11 +85,15 @@ class GSS(ReplayLearner):
         if len(plan) == 3:
             self._select(x, slots, plan[2])
 
+    def passed(self, batch: int) -> set[int]:
+        """B_n; B_M is no longer."""
+        return {batch}
+
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """A step of cross-entropy on B_n, then another on B_M."""
         old, old_slots = replay
         self._fit(x, slots)
-        if len(old):
+        if len(old) > self.may_refuse:  # a single one, that is, in a network which might
             self._fit(old, old_slots)
 
     # Selecting.
@@ -171,6 +177,18 @@ class GSS(ReplayLearner):
         weights = {name: part.detach() for name, part in network.named_parameters() if part.requires_grad}
         gradients = vmap(grad(loss), in_dims=(None, 0, 0))(weights, as_input(x), slots)
         return [part.reshape(len(part), part.shape[1:2].numel(), -1) for part in gradients.values()]
+
+    # Control.
+
+    def _merge(self, other: Any, slots: NDArray[np.int64]) -> None:
+        """What the other keeps comes as a stream would bring it, and is selected by its gradients here."""
+        samples, labels = other.memory.samples()
+        owners = torch.from_numpy(slots[other.labels.slots(labels)]).to(self.device)
+        for x, part in zip(
+            torch.split(samples.to(self.device), BATCH), torch.split(owners, BATCH), strict=True
+        ):
+            rows = torch.from_numpy(self.memory.admit(part.cpu().numpy())).to(self.device)
+            self._select(x, part, rows)
 
     # Resources.
 

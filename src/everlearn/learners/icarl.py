@@ -14,6 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from everlearn.checkpoint import State
 from everlearn.learners.replay import ReplaySettings
+from everlearn.learners.snapshot import in_turn
 from everlearn.learners.softmax import SoftmaxLearner
 from everlearn.memory.herded import HerdedMemory, herd
 from everlearn.memory.labels import Label
@@ -35,6 +36,8 @@ class ICaRLSettings(ReplaySettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("strength", self.strength >= 0, "at least 0")
+        typical = "None for iCaRL: herded exemplars are too typical of their classes to calibrate it on"
+        self._check("unknown", self.unknown is None, typical)
 
 
 class ICaRL(SoftmaxLearner):
@@ -109,6 +112,10 @@ class ICaRL(SoftmaxLearner):
         if len(plan) == 3:
             self.memory.write(x, plan[2])
 
+    def passed(self, batch: int) -> set[int]:
+        """The batch; in the original with as many exemplars."""
+        return {batch + (min(batch, len(self.memory)) if self.settings.original else 0)}
+
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step of CE(B_n) + strength · KL(then ‖ now), over one exemplar of each class that has any.
 
@@ -134,6 +141,7 @@ class ICaRL(SoftmaxLearner):
         weights[: self._known] = self.settings.strength
         self._descend((loss * weights).sum(1).mean())
 
+    @in_turn
     def end_horizon(self) -> None:
         """The task is over: herd its classes, cut the lists of the others, note what is said of all exemplars."""
         if self.network is None or not self.memory.refresh(self._herd):
@@ -193,6 +201,26 @@ class ICaRL(SoftmaxLearner):
         super()._open_classes(classes)
         self.memory.open_classes(classes)
         self._means = None
+
+    def _forget_class(self, slot: int) -> None:
+        kept = self.memory.samples()[1]
+        stays = torch.tensor([place != slot for place in self.labels.slots(kept)], dtype=torch.bool)
+        others = torch.arange(self._said.shape[1], device=self.device) != slot
+        self._said = self._said[stays.to(self.device)][:, others] if len(kept) else self._said
+        super()._forget_class(slot)
+        if slot < self._known:
+            self._known -= 1
+            if self._old is not None:
+                self._old.forget(slot, self._old.head.out_features - 1)
+                self._old.requires_grad_(False)
+        self._means = None
+
+    def _merge(self, other: Any, slots: NDArray[np.int64]) -> None:
+        """What the other keeps comes as if it were of this horizon, which then ends: all classes are herded anew."""
+        samples, owners = other.memory.all_samples()
+        rows = torch.from_numpy(self.memory.admit(slots[owners])).to(self.device)
+        self.memory.write(samples.to(self.device), rows)
+        self.end_horizon()
 
     # Resources and state.
 

@@ -56,11 +56,15 @@ class MIR(Rehearsal):
         """The candidates, and never fewer than are replayed."""
         return max(self.settings.candidates, super().drawn(batch))
 
+    def passed(self, batch: int) -> set[int]:
+        """B_n; what is replayed of more candidates than one is no shorter than two."""
+        return {batch}
+
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """θ ← θ − lr · (g + ∇CE(B_M)), with g = ∇CE(B_n) and B_M the candidates that −lr · g harms most."""
         candidates, their_slots = as_input(replay[0]), replay[1]
         gradients = self._gradients(as_input(x), slots)
-        if len(candidates):
+        if len(candidates) > self.may_refuse:  # a single one, that is, in a network which might
             interference = self._interference(candidates, their_slots, gradients)
             chosen = interference.topk(min(super().drawn(len(x)), len(candidates))).indices
             replayed = self._gradients(candidates[chosen], their_slots[chosen])

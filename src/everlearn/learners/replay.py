@@ -51,6 +51,10 @@ class ReplayLearner(SoftmaxLearner):
         old, old_slots = replay
         self._fit(torch.cat([x, old]), torch.cat([slots, old_slots]))
 
+    def passed(self, batch: int) -> set[int]:
+        """B_n and B_M together."""
+        return {batch + min(self.drawn(batch), len(self.memory))}
+
     def _open_classes(self, classes: int) -> None:
         super()._open_classes(classes)
         self.memory.open_classes(classes)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +16,36 @@ from everlearn.memory.labels import Label
 if TYPE_CHECKING:
     from everlearn.learners.base import Learner
 
-__all__ = ["Snapshot"]
+__all__ = ["Snapshot", "Turn", "in_turn"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Turn:
+    """Whose turn it is: a lock that one thread holds at a time. A copy of it is a lock of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[Turn], tuple[()]]:
+        return Turn, ()
+
+
+def in_turn(method: Method) -> Method:
+    """What this method of a learner does, another thread finds done or not begun, never half done."""
+
+    @functools.wraps(method)
+    def waiting(self: Learner, *args: Any, **kwargs: Any) -> Any:
+        with self._turn:
+            return method(self, *args, **kwargs)
+
+    return cast(Method, waiting)
 
 
 class Snapshot:
@@ -26,6 +58,7 @@ class Snapshot:
         self._still = still
         self._exemplars = exemplars
         self.batches, self.samples = still.batches, still.samples
+        self.settings = still.settings
 
     @property
     def classes(self) -> list[Label]:

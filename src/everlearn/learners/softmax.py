@@ -77,13 +77,24 @@ class SoftmaxLearner(Learner):
     def _open_classes(self, classes: int) -> None:
         super()._open_classes(classes)
         assert isinstance(self.network, SoftmaxNetwork)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
+        with self._own_randomness():
             grown = self.network.make_room(classes)
         if grown:
             self._use(self.network)
             self._open = self._room(classes)
         self._open[:classes] = True
+
+    def _forget_class(self, slot: int) -> None:
+        super()._forget_class(slot)
+        assert isinstance(self.network, SoftmaxNetwork)
+        classes = len(self.labels) - 1
+        room = self.settings.outputs or 16
+        while room < classes:
+            room *= 2
+        with self._own_randomness():
+            self.network.forget(slot, room)
+        self._use(self.network)
+        self._open = self._room(max(classes, self.settings.outputs))
 
     def _room(self, classes: int) -> Tensor:
         """Which logits take part in the softmax."""

@@ -8,6 +8,7 @@ and writes the rows it is told, and a step with replay is tensors alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from everlearn.memory.labels import Label, LabelTable
 
-__all__ = ["Integers", "ReplayMemory"]
+__all__ = ["Integers", "ReplayMemory", "without"]
 
 Integers = NDArray[np.int64]
 
@@ -123,3 +124,31 @@ class ReplayMemory(ABC):
         self.allocate(samples, device)
         assert self.rows is not None
         self.rows[: len(samples)] = samples.to(device)
+
+    # Control.
+
+    def forget(self, slot: int) -> None:
+        """Drop a class with all its exemplars, for good; the slots after it move down by one."""
+        raise ValueError(f"{type(self).__name__} can't forget a class")
+
+    def merge(self, other: Any, slots: Integers) -> None:
+        """Take in a memory of the same kind and size, by this memory's own rule; the other stays as it is.
+
+        slots: where each class of the other lies here; all of them are open.
+        """
+        raise ValueError(f"{type(self).__name__} can't be merged with another")
+
+    def _lay_out(self, samples: Tensor) -> None:
+        """Let these samples fill the first rows, and leave nothing of others behind."""
+        if self.rows is not None:
+            self.rows[: len(samples)] = samples.to(self.rows.device)
+            self.rows[len(samples) :] = 0
+
+    def _in_rows(self, rows: Integers) -> Tensor:
+        assert self.rows is not None
+        return self.rows[torch.from_numpy(rows).to(self.rows.device)]
+
+
+def without(slots: Integers, gone: int) -> Integers:
+    """The slots when a class is gone: those after it move down by one."""
+    return slots - (slots > gone)

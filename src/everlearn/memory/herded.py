@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everlearn.memory.base import Integers, ReplayMemory
+from everlearn.memory.base import Integers, ReplayMemory, without
 from everlearn.memory.labels import LabelTable
 
 __all__ = ["HerdedMemory", "herd"]
@@ -154,3 +154,20 @@ class HerdedMemory(ReplayMemory):
         if len(horizon) != len(self._came):
             raise ValueError(f"{len(self._came)} samples came, but {len(horizon)} are there")
         self.horizon = horizon.to(device).clone()
+
+    # Control.
+
+    def forget(self, slot: int) -> None:
+        """Drop a class with all its exemplars and what came of it; the others' lists stay as they are."""
+        if self.rows is None or self.horizon is None:
+            return
+        stays, came = self._slots != slot, self._came != slot
+        self._lay_out(self._in_rows(np.flatnonzero(stays)))
+        self.horizon = self.horizon[torch.from_numpy(np.flatnonzero(came)).to(self.horizon.device)]
+        self._slots, self._came = without(self._slots[stays], slot), without(self._came[came], slot)
+
+    def all_samples(self) -> tuple[Tensor, Integers]:
+        """The exemplars and what came since, and the classes of both."""
+        assert self.rows is not None and self.horizon is not None
+        samples = torch.cat([self.rows[: len(self)], self.horizon[: len(self._came)]])
+        return samples, np.append(self._slots, self._came)

@@ -46,6 +46,17 @@ class LabelTable:
         """The slot of a label, a new one if it was never seen."""
         return self._slots.setdefault(label, len(self._slots))
 
+    def remove(self, label: Label) -> None:
+        """Forget a label that was seen; the slots after its own move down by one.
+
+        >>> table = LabelTable("abc")
+        >>> table.remove("a")
+        >>> table.slot("c"), table.add("a")
+        (1, 2)
+        """
+        del self._slots[label]
+        self._slots = {other: slot for slot, other in enumerate(self._slots)}
+
     def slot(self, label: Label) -> int:
         """The slot of a label that was seen."""
         return self._slots[label]

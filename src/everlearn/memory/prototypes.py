@@ -65,3 +65,19 @@ class Prototypes:
     def nbytes(self) -> int:
         """Bytes held."""
         return self.vectors.nbytes + self.seen.nbytes
+
+    def forget(self, slot: int) -> None:
+        """Drop a class's prototype; those after it move down by one, into a room for one class fewer."""
+        left = torch.cat([self.vectors[:slot], self.vectors[slot + 1 : self.count]])
+        anew = Prototypes(self.vectors.shape[1], self.vectors.device)
+        while len(anew.vectors) < len(left):
+            anew = Prototypes(self.vectors.shape[1], self.vectors.device, 2 * len(anew.vectors))
+        self.vectors, self.seen, self.count = anew.vectors, anew.seen, len(left)
+        self.vectors[: self.count] = left
+        self.seen[: self.count] = True
+
+    def renew(self, features: Tensor, slots: Tensor, renormalise: bool) -> None:
+        """Take the prototypes anew, as the mean of the features of each class; every class has some."""
+        sums = torch.zeros_like(self.vectors).index_add_(0, slots, features)
+        means = sums[: self.count] / slots.bincount(minlength=self.count)[:, None]
+        self.vectors[: self.count] = normalize(means, dim=1) if renormalise else means

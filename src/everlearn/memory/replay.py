@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from everlearn.memory.base import Integers, ReplayMemory
+from everlearn.memory.base import LARGEST, Integers, ReplayMemory, without
 from everlearn.memory.labels import LabelTable
 
 __all__ = ["BalancedMemory"]
@@ -182,13 +182,61 @@ class BalancedMemory(ReplayMemory):
     def _reopen(self, book: dict[str, Integers], samples: int) -> None:
         keys, self._counts = book["keys"], book["counts"]
         self._dropped, self._floor = book["dropped"], book["floor"]
-        if not len(self._counts) or not samples == len(keys) <= self.size:
+        if not samples == len(keys) <= self.size or len(self._counts) > self.size:
             raise ValueError(
                 f"a memory of {self.size} can't take {samples} exemplars of {len(self._counts)} classes"
             )
-        self._quota = self.size // len(self._counts)
+        self._quota = self.size // max(len(self._counts), 1)
         entries, _ = self._entries()
         self._keys, self._places = np.full(self.size, NO_KEY), np.zeros(self.size, np.int64)
         self._keys[entries] = keys
         self._places[entries] = np.arange(samples)
         self._free = list(range(self.size - 1, samples - 1, -1))
+
+    # Control.
+
+    def forget(self, slot: int) -> None:
+        """Drop a class with all its exemplars and keys, for good; the quota of the others grows again."""
+        rows, slots = self.kept()
+        book = self._book()
+        stays = slots != slot
+        kept = self._in_rows(rows[stays])
+        keys, slots = book["keys"][stays], without(slots[stays], slot)
+        self._lay_out(kept)
+        self._close(keys, slots, np.delete(book["dropped"], slot))
+
+    def merge(self, other: BalancedMemory, slots: Integers) -> None:
+        """Of each class keep the largest keys of both above the larger threshold.
+
+        What the other keeps of a class are all its samples with keys above its threshold. Their keys are drawn
+        anew above it: of the same distribution, and not the numbers that this memory drew from the same seed.
+        """
+        mine, theirs = self._book(), other._book()
+        (rows, owners), (other_rows, other_owners) = self.kept(), other.kept()
+        samples = torch.cat([self._in_rows(rows), other._in_rows(other_rows).to(self._in_rows(rows).device)])
+        dropped = mine["dropped"].copy()
+        dropped[slots] = np.maximum(dropped[slots], theirs["dropped"])
+        drawn = self._random_keys_above(theirs["dropped"][other_owners])
+        keys, owners = np.append(mine["keys"], drawn), np.append(owners, slots[other_owners])
+        order = np.lexsort((-keys, owners))  # class by class, the largest key first
+        keys, owners = keys[order], owners[order]
+        firsts = np.searchsorted(owners, np.arange(len(dropped)))
+        stays = (keys > dropped[owners]) & (np.arange(len(keys)) - firsts[owners] < self._quota)
+        np.maximum.at(dropped, owners[~stays], keys[~stays])
+        self._lay_out(samples[torch.from_numpy(order[stays]).to(samples.device)])
+        self._close(keys[stays], owners[stays], dropped)
+
+    def _random_keys_above(self, thresholds: Integers) -> Integers:
+        room = LARGEST - 1 - thresholds
+        shares = torch.rand(len(room), dtype=torch.float64, generator=self._generator).numpy()
+        return thresholds + 1 + np.minimum((shares * room).astype(np.int64), room - 1)
+
+    def _close(self, keys: Integers, owners: Integers, dropped: Integers) -> None:
+        """Open the book anew, of exemplars that lie in the first rows, class by class."""
+        classes = len(dropped)
+        counts = np.bincount(owners, minlength=classes)
+        smallest = np.full(classes, LARGEST)
+        np.minimum.at(smallest, owners, keys)
+        full = counts == self.size // max(classes, 1)
+        floor = np.where(full, np.maximum(dropped, smallest), dropped)
+        self._reopen({"keys": keys, "counts": counts, "dropped": dropped, "floor": floor}, len(keys))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from everlearn.memory.base import Integers, ReplayMemory
+from everlearn.memory.base import Integers, ReplayMemory, without
 from everlearn.memory.labels import LabelTable
 
 __all__ = ["RingMemory"]
@@ -94,3 +94,35 @@ class RingMemory(ReplayMemory):
         filled = np.arange(self.quota) < self._filled()[:, None]
         self._rows[filled] = np.arange(samples)
         self._slots[filled] = book["slots"]
+
+    # Control.
+
+    def forget(self, slot: int) -> None:
+        """Drop a class with all its exemplars. A task that has none left is as if it had never come."""
+        rings = {task: self._by_age(ring) for ring, task in enumerate(self.tasks)}
+        left = {task: rows[slots != slot] for task, (rows, slots) in rings.items()}
+        left = {task: rows for task, rows in left.items() if len(rows)}
+        classes = {task: without(slots[slots != slot], slot) for task, (_, slots) in rings.items()}
+        rows = np.concatenate([*left.values(), np.zeros(0, np.int64)])
+        if self.rows is not None:
+            self._lay_out(self._in_rows(rows))
+        self.tasks, self._came = list(left), np.zeros_like(self._came)
+        self._came[: len(left)] = [len(part) for part in left.values()]
+        filled = np.arange(self.quota) < self._filled()[:, None]
+        self._rows[filled] = np.arange(len(rows))
+        self._slots[filled] = np.concatenate([*(classes[task] for task in left), np.zeros(0, np.int64)])
+
+    def _by_age(self, ring: int) -> tuple[Integers, Integers]:
+        """Rows and slots of a ring, the oldest first."""
+        filled, came = self._filled()[ring], self._came[ring]
+        places = (np.arange(filled) + (came if came > filled else 0)) % self.quota
+        return self._rows[ring, places], self._slots[ring, places]
+
+    def merge(self, other: RingMemory, slots: Integers) -> None:
+        """What the other keeps comes to the rings of its tasks, the oldest first."""
+        running = self.running
+        for ring, task in enumerate(other.tasks):
+            rows, classes = other._by_age(ring)
+            self.running = task
+            self.write(other._in_rows(rows), torch.from_numpy(self.admit(slots[classes])))
+        self.running = running

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everlearn.memory.base import Integers, ReplayMemory
+from everlearn.memory.base import Integers, ReplayMemory, without
 from everlearn.memory.labels import LabelTable
 
 __all__ = ["ScoredMemory"]
@@ -69,3 +69,14 @@ class ScoredMemory(ReplayMemory):
     def state(self) -> dict[str, Tensor]:
         """All of it, exemplars in the order of the book; empty rows are not stored."""
         return super().state() | {"scores": self.scores.clone()}
+
+    # Control.
+
+    def forget(self, slot: int) -> None:
+        """Drop a class with all its exemplars and their scores; the room they leave fills again."""
+        rows, slots = self.kept()
+        stays = slots != slot
+        if self.rows is not None:
+            self._lay_out(self._in_rows(rows[stays]))
+        self.scores = self.scores[torch.from_numpy(stays)]
+        self._slots[: len(self)] = without(slots[stays], slot)

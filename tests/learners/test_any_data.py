@@ -1,0 +1,228 @@
+"""Any data: tables, sequences, images of any size, embeddings, in every type of number."""
+
+import numpy as np
+import pytest
+import torch
+from test_contract import batches, every_learner, make, same_state, teach
+from torch import nn
+
+from everlearn import CoPE, Evaluator, as_stream, load, run, stream
+
+
+class Tokens(nn.Module):
+    """A bag of words."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.last = nn.Embedding(20, 8), nn.Linear(8, 5)
+
+    def forward(self, tokens):
+        return self.last(self.words(tokens).mean(1))
+
+
+class Recurrent(nn.Module):
+    """The last state of a recurrent network over [time, features]."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.last = nn.RNNCell(3, 8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        state = x.new_zeros(len(x), 8)
+        for moment in x.unbind(1):
+            state = self.cell(moment, state)
+        return self.last(state)
+
+
+def images(*shape, dtype=torch.uint8):
+    def sample(generator, label):
+        bright = torch.randint(0, 60, shape, generator=generator) + 180 * label
+        return bright.to(dtype) if dtype == torch.uint8 else (bright / 255).to(dtype)
+
+    return sample
+
+
+def table(dtype):
+    return lambda generator, label: (torch.randn(7, generator=generator) + 4 * label).to(dtype)
+
+
+def tokens(generator, label):
+    return torch.randint(0, 10, (6,), generator=generator) + 10 * label
+
+
+def sequence(generator, label):
+    return torch.randn(4, 3, generator=generator) + 3 * label
+
+
+def direction(dtype, scale):
+    """As embeddings are, whose direction tells what they mean."""
+
+    def sample(generator, label):
+        numbers = torch.rand(12, generator=generator) / 2 + torch.eye(2)[label].repeat_interleave(6)
+        return (scale * numbers).to(dtype)
+
+    return sample
+
+
+KINDS = {
+    "table of float16": (table(torch.float16), "mlp"),
+    "table of float32": (table(torch.float32), "mlp"),
+    "table of float64": (table(torch.float64), "mlp"),
+    "table of bfloat16": (table(torch.bfloat16), "mlp"),
+    "grey bytes": (images(1, 5, 9), "mlp"),
+    "flat float16 image": (images(4, 6, dtype=torch.float16), "mlp"),
+    "tokens": (tokens, Tokens),
+    "moments": (sequence, Recurrent),
+    "embedding": (direction(torch.float32, 1), "identity"),
+    "embedding in bytes": (direction(torch.uint8, 100), "identity"),
+}
+
+
+def data(sample, count, seed):
+    generator = torch.Generator().manual_seed(seed)
+    y = [i % 2 for i in range(count)]
+    return torch.stack([sample(generator, label) for label in y]), y
+
+
+@every_learner
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_learns_keeps_and_resumes_whatever_the_data_is(name, kind, tmp_path):
+    sample, network = KINDS[kind]
+    build = network if isinstance(network, str) else network()
+    options = {"embedding": None, "learning_rate": 0.1, "momentum": 0.9}
+    learner = make(name, network=build, **options)
+    x, y = data(sample, 240, 0)
+    for start in range(0, 240, 6):
+        teach(learner, x[start : start + 6], y[start : start + 6])
+    learner.end_horizon()
+    test, truth = data(sample, 100, 1)
+    assert np.mean(np.array(learner.predict(test)) == truth) > 0.9
+    if learner.memory is not None:
+        kept = learner.memory.samples()[0]
+        assert kept.dtype == (torch.float32 if x.dtype == torch.float64 else x.dtype)
+        assert kept.shape[1:] == x.shape[1:]
+    learner.save(tmp_path / "state")
+    other = load(tmp_path / "state", None if isinstance(network, str) else network(), device="cpu")
+    for each in (learner, other):
+        teach(each, x[:6], y[:6])
+    assert same_state(learner.state_dict(), other.state_dict())
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 12, 20), (4, 9, 9)])
+def test_the_resnet_takes_images_of_any_size(shape):
+    learner = CoPE("slim-resnet18", memory_size=10, device="cpu")
+    learner.observe(torch.randint(0, 256, (2, *shape), dtype=torch.uint8), ["a", "b"])
+    assert len(learner.predict(torch.randint(0, 256, (3, *shape), dtype=torch.uint8))) == 3
+
+
+# A pure prototype memory over fixed features.
+
+
+def test_an_identity_moves_prototypes_in_the_samples_own_space():
+    learner = CoPE("identity", memory_size=10, momentum=0.5, device="cpu")
+    learner.observe(torch.tensor([[3.0, 4.0], [0.0, 2.0]]), ["a", "b"])
+    before = learner.prototypes
+    learner.observe(torch.tensor([[3.0, 4.0], [1.0, 1.0]]), ["c", "c"])
+    assert learner.parameters == []
+    torch.testing.assert_close(learner.embed(torch.tensor([[3.0, 4.0]])), torch.tensor([[0.6, 0.8]]))
+    for label in "ab":  # both are replayed with the batch, so that they move on
+        assert not torch.equal(learner.prototypes[label], before[label])
+    torch.testing.assert_close(learner.prototypes["c"].norm(), torch.tensor(1.0))
+
+
+def test_prototypes_over_the_pixels_of_digits_know_most_of_them():
+    source = stream("split-digits")
+    learner = CoPE("identity", memory_size=200, momentum=0.9, device="cpu")
+    assert run(learner, source, Evaluator(transitions=False)).accuracy > 0.8
+
+
+def test_an_embedding_of_another_size_than_the_samples_is_refused():
+    with pytest.raises(ValueError, match="identity embeds a sample as it is, in 6 numbers, not 8"):
+        make("cope", network="identity").observe(torch.randn(2, 6), ["a", "b"])
+
+
+def test_a_frozen_network_of_ones_own_is_a_fixed_embedding():
+    frozen = nn.Linear(6, 4).requires_grad_(False)
+    weights = frozen.weight.clone()
+    learner = make("cope", network=frozen)
+    for x, y in batches():
+        learner.observe(x, y)
+    assert torch.equal(frozen.weight, weights)
+    assert learner.classes == ["a", "b", "c"]
+
+
+# What a network of the user's own refuses.
+
+
+def normalised():
+    return nn.Sequential(nn.Linear(6, 10), nn.BatchNorm1d(10), nn.ReLU(), nn.Linear(10, 4))
+
+
+ALONE = {"finetune", "iid-online", "iid-offline", "mir", "gss", "gem", "icarl"}
+
+
+@every_learner
+def test_a_single_sample_that_batch_norm_refuses_leaves_the_learner_as_it_was(name):
+    learner = make(name, network=normalised())
+    for i, (x, y) in enumerate(batches()):
+        teach(learner, x, y, i // 2)
+    before = learner.state_dict()
+    if name not in ALONE:  # joined by an exemplar it is no single one
+        teach(learner, torch.randn(1, 6), ["new"])
+        assert "new" in learner.classes
+        return
+    with pytest.raises(ValueError, match=r"the network can't learn from a batch of shape \[1, 6\]"):
+        teach(learner, torch.randn(1, 6), ["new"])
+    with pytest.raises(ValueError, match=r"the network can't learn from a batch of shape \[1, 6\]"):
+        learner.revisit(torch.randn(1, 6), ["a"], 0 if "t" in learner.needs else None)
+    assert same_state(before, learner.state_dict())
+    teach(learner, torch.randn(2, 6), ["new", "a"], 9 if name == "icarl" else 0)
+
+
+@every_learner
+def test_a_single_exemplar_that_is_left_is_not_replayed_alone_through_batch_norm(name):
+    learner = make(name, network=normalised())
+    teach(learner, torch.randn(5, 6), ["a", "a", "a", "a", "b"], 0)
+    teach(learner, torch.randn(5, 6), ["a", "c", "c", "c", "c"], 1)
+    learner.end_horizon()
+    learner.forget("c")
+    learner.forget("a")
+    teach(learner, torch.randn(3, 6), ["d", "d", "e"], 2)
+    assert learner.classes == ["b", "d", "e"]
+
+
+@every_learner
+def test_a_token_that_the_network_does_not_know_leaves_the_learner_as_it_was(name):
+    learner = make(name, network=Tokens())
+    for _ in range(3):
+        teach(learner, torch.randint(0, 20, (4, 6)), ["a", "b", "a", "c"])
+    before = learner.state_dict()
+    with pytest.raises(ValueError, match="the network can't take this batch of shape"):
+        teach(learner, torch.full((4, 6), 20), ["a", "b", "a", "new"])
+    assert same_state(before, learner.state_dict())
+    assert learner.network.training
+
+
+@every_learner
+def test_a_network_with_dropout_is_resumed_bit_identically(name, tmp_path):
+    def network():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Dropout(0.5), nn.Linear(20, 4))
+
+    learner = make(name, network=network())
+    everything = list(batches())
+    for x, y in everything[:3]:
+        teach(learner, x, y)
+    learner.save(tmp_path / "state")
+    other = load(tmp_path / "state", network=network(), device="cpu")
+    for seed, each in enumerate((learner, other)):
+        torch.manual_seed(seed)
+        for x, y in everything[3:]:
+            teach(each, x, y)
+    assert same_state(learner.state_dict(), other.state_dict())
+
+
+def test_a_stream_of_sequences_is_run_like_any_other():
+    x, y = data(sequence, 80, 0)
+    source = as_stream((x, y), tests=data(sequence, 40, 1))
+    assert run(make("cope", network=Recurrent(), learning_rate=0.1), source).accuracy > 0.8

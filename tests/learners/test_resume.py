@@ -1,0 +1,122 @@
+"""A run is stopped at any batch, and goes on in this process or another as if nothing had been."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_contract import NAMES, every_learner, make, same_state
+
+from everlearn import load
+from everlearn.checkpoint import CheckpointError
+
+LABELS = ["a", "b", 3, 2.5, None]
+
+observed = st.tuples(st.just("observe"), st.lists(st.sampled_from(LABELS), min_size=2, max_size=6))
+late = st.tuples(st.just("late"), st.lists(st.sampled_from(LABELS), min_size=2, max_size=4))
+forgotten = st.tuples(st.just("forget"), st.sampled_from(LABELS))
+ended = st.tuples(st.just("end"), st.just(None))
+courses = st.lists(st.one_of(observed, observed, observed, late, forgotten, ended), min_size=1, max_size=8)
+
+
+def live(learner, course, start, stop):
+    """Let a learner live through a part of a course; what it meets depends on the course alone."""
+    for number, (event, what) in list(enumerate(course))[start:stop]:
+        generator = torch.Generator().manual_seed(number)
+        t = number // 3 if "t" in learner.needs else None
+        if event == "forget":
+            if what in learner.classes:
+                learner.forget(what)
+        elif event == "end":
+            learner.end_horizon()
+        elif event == "late":
+            x = torch.randn(len(what), 6, generator=generator)
+            learner.ask([(number, i) for i in range(len(what))], x)
+            learner.tell([(number - 1, 0), (number, 0), (number, 1)], [what[0], what[0], what[1]], t)
+        else:
+            learner.observe(torch.randn(len(what), 6, generator=generator), what, t)
+
+
+@every_learner
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(course=courses, share=st.floats(0, 1))
+def test_stopped_anywhere_in_any_course_and_resumed_it_is_bit_identical(name, tmp_path, course, share):
+    stop = round(share * len(course))
+    whole, first = make(name), make(name)
+    live(whole, course, 0, len(course))
+    live(first, course, 0, stop)
+    first.save(tmp_path / "state")
+    second = load(tmp_path / "state", device="cpu")
+    assert same_state(first.state_dict(), second.state_dict())
+    live(second, course, stop, len(course))
+    assert same_state(whole.state_dict(), second.state_dict())
+
+
+ELSEWHERE = """
+import json, sys, torch
+sys.path.insert(0, sys.argv[1])
+from test_resume import live
+from everlearn import load
+torch.set_num_threads(1)
+for name, course, stop in json.load(open(sys.argv[2] + "/courses.json")):
+    learner = load(f"{sys.argv[2]}/{name}", device="cpu")
+    live(learner, course, stop, len(course))
+    learner.save(f"{sys.argv[2]}/{name}")
+"""
+
+
+def test_every_learner_goes_on_in_another_process(tmp_path):
+    torch.set_num_threads(1)
+    chance = random.Random(0)
+    plans, wholes = [], {}
+    for name in NAMES:
+        course = [("observe", chance.choices(LABELS, k=5)) for _ in range(12)]
+        course.insert(7, ("forget", course[0][1][0]))
+        course.insert(9, ("late", ["a", "b", "c"]))
+        stop = chance.randrange(len(course))
+        wholes[name], first = make(name), make(name)
+        live(wholes[name], course, 0, len(course))
+        live(first, course, 0, stop)
+        first.save(tmp_path / name)
+        plans.append((name, course, stop))
+    (tmp_path / "courses.json").write_text(json.dumps(plans))
+    words = [sys.executable, "-c", ELSEWHERE, str(Path(__file__).parent), str(tmp_path)]
+    subprocess.run(words, check=True)
+    for name, whole in wholes.items():
+        assert same_state(whole.state_dict(), load(tmp_path / name, device="cpu").state_dict())
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    learner = make("cope", memory_size=5, hidden=2, embedding=2)
+    learner.observe(torch.randn(4, 3), ["a", "b", "a", "b"])
+    learner.ask(["w"], torch.randn(1, 3))
+    path = tmp_path_factory.mktemp("saved") / "state"
+    learner.save(path)
+    return path
+
+
+@settings(max_examples=150, deadline=None)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_file_in_which_any_bit_was_flipped_is_refused(saved, place, bit):
+    content = bytearray(saved.read_bytes())
+    content[int(place * len(content))] ^= 1 << bit
+    altered = saved.with_name("altered")
+    altered.write_bytes(content)
+    with pytest.raises(CheckpointError):
+        load(altered, device="cpu")
+
+
+@settings(max_examples=60, deadline=None)
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_file_that_ends_anywhere_too_early_is_refused(saved, share):
+    content = saved.read_bytes()
+    cut = saved.with_name("cut")
+    cut.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(CheckpointError):
+        load(cut, device="cpu")
