@@ -19,11 +19,19 @@ from everlearn.learners.base import NotLearntYet
 NAMES = sorted(registry())
 every_learner = pytest.mark.parametrize("name", NAMES)
 
+# What makes a learner small that has settings of its own kind.
+OWN = {
+    "curl": {"latent": 4, "learning_rate": 0.01},
+    "cn-dpm": {"short_term_memory": 12, "generative_steps": 40, "discriminative_steps": 40}
+    | {"learning_rate": 0.01, "generative_learning_rate": 0.01, "latent": 4, "draws": 4},
+}
+
 
 def make(name, network="mlp", **settings):
     """A small learner of this name."""
     fields = registry()[name].Settings.__dataclass_fields__
     small = {"hidden": 16, "embedding": 8, "memory_size": 30, "iterations": 2}
+    small |= OWN.get(name, {})
     chosen = {key: value for key, value in (small | settings).items() if key in fields}
     return registry()[name](network, seed=settings.get("seed", 0), device="cpu", **chosen)
 
