@@ -62,9 +62,8 @@ class CNDPMSettings(Settings):
         super().__post_init__()
         self._check("generative_learning_rate", self.generative_learning_rate > 0, "above 0")
         self._check("awake_factor", self.awake_factor > 0, "above 0")
-        for field in dataclasses.fields(self):
-            if isinstance(field.default, int):
-                self._check(field.name, getattr(self, field.name) >= 1, "at least 1")
+        for name in (field.name for field in dataclasses.fields(self) if isinstance(field.default, int)):
+            self._check(name, getattr(self, name) >= 1, "at least 1")
 
 
 class CNDPM(Learner):
@@ -163,11 +162,12 @@ class CNDPM(Learner):
         known = self.settings.log_concentration - math.log(len(self.labels))
         return known + log_normal(squares, flat(x).shape[1])
 
-    def _noise(self, seed: int, samples: int) -> Tensor:
-        """Noise for draws of z, `[draws, samples, latent]`."""
-        generator = torch.Generator(self.device).manual_seed(seed)
+    def _noise(self, source: int | torch.Generator, samples: int) -> Tensor:
+        """Noise for draws of z, `[draws, samples, latent]`. source: a generator, or the seed of one."""
+        if isinstance(source, int):
+            source = torch.Generator(self.device).manual_seed(source)
         shape = (self.settings.draws, samples, self.settings.latent)
-        return torch.randn(shape, generator=generator, device=self.device)
+        return torch.randn(shape, generator=source, device=self.device)
 
     # Asleep: what waits becomes an expert.
 
@@ -177,21 +177,23 @@ class CNDPM(Learner):
         x, slots = as_input(self.short_term.samples), self.short_term.slots
         generative, discriminative = self.network.features(x)  # the predecessors stay as they are
         expert, optimiser = self._be_born(len(self.labels))
+        parameters = list(expert.parameters())
+        seed = int(torch.randint(2**62, (), generator=self.generator))
+        randomness = torch.Generator(self.device).manual_seed(seed)
         dreams = self.settings.generative_steps
         steps = dreams + self.settings.discriminative_steps
-        seeds = torch.randint(2**62, (steps,), generator=self.generator).tolist()
         places = torch.randint(len(x), (steps, SLEEP_BATCH), generator=self.generator).to(self.device)
         expert.train()
-        for step, (seed, drawn) in enumerate(zip(seeds, places, strict=True)):
+        for step, drawn in enumerate(places):
             if step < dreams:
-                noise = self._noise(seed, SLEEP_BATCH)
+                noise = self._noise(randomness, SLEEP_BATCH)
                 gain, _ = expert.generative(x[drawn], noise, [part[drawn] for part in generative])
             else:
                 said, _ = expert.discriminative(x[drawn], [part[drawn] for part in discriminative])
                 gain = said.gather(1, slots[drawn, None])
             optimiser.zero_grad()
             (-gain.mean()).backward()
-            nn.utils.clip_grad_value_(expert.parameters(), CLIP)
+            nn.utils.clip_grad_value_(parameters, CLIP)
             optimiser.step()
         self._wake(expert, optimiser)
         self._counts = torch.cat([self._counts, self._counts.new_tensor([float(len(x))])])
@@ -228,9 +230,9 @@ class CNDPM(Learner):
         noise = self._noise(self.seed, 1)  # the same for all samples, whenever it is asked
         bounds, classes = self.network.judge(x, noise, len(self.labels))
         known = ((self._counts.log() + bounds)[..., None] + classes).logsumexp(1)
-        if len(self.short_term):
-            return torch.logaddexp(known, self._joint_of_waiting(flat(x)))
-        return known if self.experts else torch.zeros_like(known)
+        if not len(self.short_term):
+            return known if self.experts else torch.zeros_like(known)
+        return torch.logaddexp(known, self._joint_of_waiting(flat(x)))
 
     def _joint_of_waiting(self, x: Tensor) -> Tensor:
         """The same of the samples that wait: each is the centre of a Gaussian of the experts' variance."""
@@ -253,10 +255,9 @@ class CNDPM(Learner):
 
     def _begin(self, x: Tensor) -> None:
         super()._begin(x)
-        assert self.sample_shape is not None
         likelihood: Likelihood = "grey" if x.dtype == torch.uint8 else "real"
         name, own = (self.given, None) if isinstance(self.given, str) else ("", self._own)
-        experts = Experts(self.sample_shape, likelihood, name, own)
+        experts = Experts(tuple(x.shape[1:]), likelihood, name, own)
         self._use(experts)
         experts.eval()  # batch-norm's statistics are of an expert's sleep
         self.short_term = ShortTermMemory(self.settings.short_term_memory, x, self.device)
@@ -270,7 +271,7 @@ class CNDPM(Learner):
         self._own = network, features
 
     def _open_classes(self, classes: int) -> None:
-        """No expert needs room: a class that comes after its birth is foreign to it."""
+        """No expert needs room: a later class is foreign to it."""
 
     def footprint(self) -> dict[str, int]:
         """Bytes of the short-term memory, of the experts, and of what their optimisers remember."""
