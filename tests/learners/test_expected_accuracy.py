@@ -11,8 +11,10 @@ from everlearn.learners import registry
 from everlearn.streams.horizon import Horizon
 
 EXPECTED = {  # learner: lowest and highest accuracy, in percent
+    "cn-dpm": (75, 92),
     "cope": (92, 99),
     "cope-ce": (82, 97),
+    "curl": (60, 95),
     "finetune": (15, 25),
     "gem": (80, 97),
     "gss": (70, 92),
@@ -23,7 +25,7 @@ EXPECTED = {  # learner: lowest and highest accuracy, in percent
     "reservoir": (81, 97),
 }
 
-SHORTER = {"iid-offline": Horizon("stream", epochs=10)}
+SHORTER = {"iid-offline": Horizon("stream", epochs=10), "curl": Horizon("task", epochs=10)}
 
 
 @pytest.mark.parametrize("name", sorted(registry()))

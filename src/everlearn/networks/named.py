@@ -1,4 +1,4 @@
-"""f_θ: the networks of the paper by name, sized from the first batch; or any nn.Module of the user's.
+"""The networks of the paper by name, sized from the first batch.
 
 A named network is a trunk and a last linear layer. CoPE's last layer gives the embedding; a softmax
 learner's gives one logit per class and grows with them.
@@ -15,7 +15,18 @@ from torch import Tensor, nn
 
 from everlearn.words import nearest
 
-__all__ = ["EMBEDDINGS", "SoftmaxNetwork", "as_input", "embedding_network", "to_unit_length", "trunk"]
+__all__ = [
+    "EMBEDDINGS",
+    "MLP",
+    "BasicBlock",
+    "SlimResNet18",
+    "SoftmaxNetwork",
+    "as_input",
+    "convolution",
+    "embedding_network",
+    "to_unit_length",
+    "trunk",
+]
 
 # The size d of the embedding that the paper uses with each network.
 EMBEDDINGS = {"mlp": 100, "slim-resnet18": 256}
@@ -136,7 +147,7 @@ class SlimResNet18(nn.Module):
 
     def __init__(self, channels: int = 3) -> None:
         super().__init__()
-        self.stem = nn.Sequential(_convolution(channels, self.widths[0], 3, 1), nn.ReLU())
+        self.stem = nn.Sequential(convolution(channels, self.widths[0], 3, 1), nn.ReLU())
         self.stages = nn.Sequential(*self._blocks())
         self.pool = nn.AdaptiveAvgPool2d(1)
 
@@ -155,18 +166,25 @@ class SlimResNet18(nn.Module):
 class BasicBlock(nn.Module):
     """Two 3 x 3 convolutions beside a shortcut."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, norm: type[nn.Module] = nn.BatchNorm2d
+    ) -> None:
         super().__init__()
         self.residual = nn.Sequential(
-            _convolution(inputs, outputs, 3, stride), nn.ReLU(), _convolution(outputs, outputs, 3, 1)
+            convolution(inputs, outputs, 3, stride, norm),
+            nn.ReLU(),
+            convolution(outputs, outputs, 3, 1, norm),
         )
         same = stride == 1 and inputs == outputs
-        self.shortcut = nn.Identity() if same else _convolution(inputs, outputs, 1, stride)
+        self.shortcut = nn.Identity() if same else convolution(inputs, outputs, 1, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.residual(x) + self.shortcut(x))
 
 
-def _convolution(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Module:
-    convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
+def convolution(
+    inputs: int, outputs: int, kernel: int, stride: int, norm: type[nn.Module] = nn.BatchNorm2d
+) -> nn.Module:
+    """A convolution without bias that keeps the size but for its stride, and its norm."""
+    layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+    return nn.Sequential(layer, norm(outputs))

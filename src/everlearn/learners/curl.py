@@ -1,0 +1,280 @@
+"""CURL: a generative model with a component per class, which replays what a copy of it remembers."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import linear, softplus
+
+from everlearn.checkpoint import State
+from everlearn.learners.base import Learner, Settings
+from everlearn.learners.moments import MOMENTS, moments, start, take_moments
+from everlearn.memory.labels import Label
+from everlearn.networks import as_input, trunk
+from everlearn.networks.autoencoder import Decoder, Gaussian, Likelihood, evidence_bound, flat
+from everlearn.streams.horizon import Horizon
+
+__all__ = ["CURL", "CURLSettings"]
+
+FILTERS = 32  # of the decoder, where the network is convolutional
+SMALLEST_VARIANCE = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class CURLSettings(Settings):
+    """The settings of CURL; the defaults are those of Split-MNIST."""
+
+    learning_rate: float = 1e-3
+    """step size of Adam"""
+    latent: int = 32
+    """size of the latent vector z"""
+    binarised: bool = True
+    """whether images become black and white, at the middle of the range"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("latent", self.latent >= 1, "at least 1")
+
+
+class Component(nn.Module):
+    """What is of one class alone: its logit, the posterior q(z | x, y) of its samples, and the prior p(z | y)."""
+
+    def __init__(self, features: int, latent: int) -> None:
+        super().__init__()
+        self.logit = nn.Linear(features, 1)
+        self.posterior = nn.Linear(features, 2 * latent)
+        self.prior = nn.Parameter(torch.cat([torch.randn(latent) / 3, torch.zeros(latent)]))
+
+
+class Mixture(nn.Module):
+    """A body that all components share, the components, and the decoder that they share."""
+
+    def __init__(self, body: nn.Module, features: int, decoder: Decoder) -> None:
+        super().__init__()
+        self.body, self.features, self.decoder = body, features, decoder
+        self.components = nn.ModuleList()
+
+    def stacked(self, name: str) -> Tensor:
+        """One parameter of all components."""
+        return torch.stack([component.get_parameter(name) for component in self.components])
+
+    def logits(self, features: Tensor) -> Tensor:
+        """log q(y | x), up to a constant, `[samples, components]`."""
+        return linear(features, self.stacked("logit.weight")[:, 0], self.stacked("logit.bias")[:, 0])
+
+    def posterior(self, features: Tensor, slots: Tensor) -> Gaussian:
+        """q(z | x, y) of samples of these classes."""
+        weight, bias = self.stacked("posterior.weight"), self.stacked("posterior.bias")
+        said = linear(features, weight.flatten(0, 1), bias.flatten()).view(len(slots), *bias.shape)
+        return _gaussian(said[torch.arange(len(slots), device=slots.device), slots])
+
+    def priors(self) -> Gaussian:
+        """p(z | y) of each class, a row each."""
+        return _gaussian(self.stacked("prior"))
+
+
+class Copy:
+    """What the model was when a task began, as far as it generates: decoder, priors, and how often classes came."""
+
+    def __init__(self, decoder: Decoder, priors: Gaussian, counts: Tensor) -> None:
+        self.decoder, self.priors, self.counts = decoder, priors, counts
+
+    @torch.no_grad()
+    def generate(self, samples: int, randomness: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Expected samples as rows of values, and their slots, in the proportions in which the classes came."""
+        slots = torch.multinomial(self.counts, samples, replacement=True, generator=randomness)
+        mean, log_variance = (part[slots] for part in self.priors)
+        noise = torch.randn(mean.shape, generator=randomness, device=mean.device)
+        return self.decoder.means(Gaussian(mean, log_variance).draw(noise)), slots
+
+
+class CURL(Learner):
+    """Continual unsupervised representation learning, told the labels: an auto-encoder with a component per class.
+
+    Beside each batch it learns from as many samples of the past, which a copy of the model generates that is
+    taken when a task begins. As published it passes over each task many times, which is its horizon.
+
+    >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
+    >>> y = ["high", "low"] * 20
+    >>> learner = CURL("mlp", hidden=16, learning_rate=0.01, iterations=10, seed=0)
+    >>> for start in range(0, 40, 4):
+    ...     learner.observe(x[start : start + 4], y[start : start + 4], t=0)
+    >>> learner.predict(x[:4]), CURL.horizon
+    (['high', 'low', 'high', 'low'], Horizon(extent='task', samples=None, epochs=83))
+
+    Rao, D. et al. Continual Unsupervised Representation Learning. NeurIPS 2019.
+    """
+
+    name = "curl"
+    needs = frozenset({"t"})
+    tensors_alone = False  # components come with the classes, and copies with the tasks
+    # In batches of 100 a pair of digits takes 10,000 steps, and with as many on what is generated 20,000.
+    horizon = Horizon("task", epochs=83)
+    Settings = CURLSettings
+    settings: CURLSettings
+    network: Mixture | None
+
+    def __init__(
+        self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
+    ) -> None:
+        super().__init__(network, seed=seed, device=device, **settings)
+        self._running: int | None = None  # the task that is being learnt
+        self._counts: NDArray[np.int64] = np.zeros(0, np.int64)  # samples of each class
+        self.copy: Copy | None = None
+
+    # Learning.
+
+    def _hear(self, t: Any, method: str) -> int | None:
+        task = super()._hear(t, method)
+        if method == "observe":
+            if self.network is not None and task != self._running:
+                self._take_copy()
+            self._running = task
+        return task
+
+    def _take_copy(self) -> None:
+        """What is known now is what will be replayed."""
+        assert self.network is not None
+        decoder = copy.deepcopy(self.network.decoder).requires_grad_(False)
+        priors = Gaussian(*(part.detach() for part in self.network.priors()))
+        self.copy = Copy(decoder, priors, torch.from_numpy(self._counts).float().to(self.device))
+
+    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
+        """The slots of a batch, and the seed of each iteration's randomness."""
+        slots = np.array(self.labels.slots(labels))
+        if keep:
+            self._counts = self._counts + np.bincount(slots, minlength=len(self.labels))
+        seeds = torch.randint(2**62, (self.settings.iterations,), generator=self.generator).numpy()
+        return [slots, seeds]
+
+    def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
+        """A step on the batch and, if there is a copy, one on as many samples that it generates."""
+        x = self._seen(as_input(x))
+        for seed in plan[0].tolist():
+            randomness = torch.Generator(self.device).manual_seed(seed)
+            self.step(x, slots, self._noise(len(x), randomness))
+            if self.copy is not None:
+                old, old_slots = self.copy.generate(len(x), randomness)
+                self.step(self._seen(old).view_as(x), old_slots, self._noise(len(x), randomness))
+
+    def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
+        """One step down −log p(x | z) + KL(q(z | x, y) ‖ p(z | y)) − log q(y | x), with the noise that is given."""
+        self._optimiser.zero_grad()
+        self.loss(x, slots, replay[0]).mean().backward()  # type: ignore[no-untyped-call]
+        self._optimiser.step()
+
+    def loss(self, x: Tensor, slots: Tensor, noise: Tensor) -> Tensor:
+        """The loss of each sample."""
+        assert self.network is not None
+        features = self.network.body(x)
+        priors = Gaussian(*(part[slots] for part in self.network.priors()))
+        posterior = self.network.posterior(features, slots)
+        bound = evidence_bound(flat(x), self.network.decoder, posterior, noise, priors)
+        return -bound - self.network.logits(features).log_softmax(1).gather(1, slots[:, None])[:, 0]
+
+    def _seen(self, x: Tensor) -> Tensor:
+        """Samples as the model sees them: images in black and white, if they are to be so."""
+        return (x > 0.5).float() if self.settings.binarised and self.sample_type == torch.uint8 else x
+
+    def _noise(self, samples: int, randomness: torch.Generator) -> Tensor:
+        shape = (1, samples, self.settings.latent)
+        return torch.randn(shape, generator=randomness, device=self.device)
+
+    # Predicting.
+
+    def scores(self, x: Tensor) -> Tensor:
+        """log q(y | x), up to a constant."""
+        assert self.network is not None
+        return self.network.logits(self.features(x))
+
+    def features(self, x: Tensor) -> Tensor:
+        """What all components are given."""
+        assert self.network is not None
+        features: Tensor = self.network.body(self._seen(x))
+        return features
+
+    def _hold_still(self, still: Any) -> None:
+        still._optimiser = still.copy = None
+
+    # The first batch, and room for classes.
+
+    def _begin(self, x: Tensor) -> None:
+        self._first = tuple(x.shape[1:]), x.dtype
+        super()._begin(x)
+
+    def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
+        body, _ = trunk(name, shape, self.settings.hidden)
+        if name == "slim-resnet18" and (shape[1] % 4 or shape[2] % 4):
+            raise ValueError(f"curl generates images whose sides are multiples of 4, not {list(shape)}")
+        return body
+
+    def _install(self, network: nn.Module, features: int) -> None:
+        shape, kind = self._first
+        likelihood: Likelihood = "bits" if kind == torch.uint8 else "real"
+        convolutional = self.given == "slim-resnet18"
+        hidden = FILTERS if convolutional else self.settings.hidden
+        decoder = Decoder(self.settings.latent, shape, likelihood, hidden, convolutional)
+        self._use(Mixture(network, features, decoder))
+        self._optimiser = torch.optim.Adam(self.parameters, self.settings.learning_rate, fused=True)
+        start(self._optimiser)
+
+    def _open_classes(self, classes: int) -> None:
+        """A component for each new class."""
+        assert self.network is not None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
+            for _ in range(len(self.network.components), classes):
+                component = Component(self.network.features, self.settings.latent).to(self.device)
+                self.network.components.append(component)
+                self._optimiser.param_groups[0]["params"] += component.parameters()
+        start(self._optimiser)
+        self._counts = np.append(self._counts, np.zeros(classes - len(self._counts), np.int64))
+
+    # Resources and state.
+
+    def footprint(self) -> dict[str, int]:
+        """Bytes of the components, of the copy, and of what the optimiser remembers."""
+        if self.network is None:
+            return {"components": 0, "copy": 0, "optimiser": 0}
+        components = sum(part.nbytes for part in self.network.components.parameters())
+        remembered = sum(part.nbytes for part in moments(self._optimiser).values())
+        copied = 0 if self.copy is None else sum(part.nbytes for part in self._copied().values())
+        return {"components": components, "copy": copied, "optimiser": remembered}
+
+    def _copied(self) -> dict[str, Tensor]:
+        if self.copy is None:
+            return {}
+        weights = {f"decoder.{name}": part.clone() for name, part in self.copy.decoder.state_dict().items()}
+        return weights | self.copy.priors._asdict() | {"counts": self.copy.counts}
+
+    def _parts(self) -> State:
+        state: State = {f"copy.{name}": part for name, part in self._copied().items()}
+        state |= {f"optimiser.{name}": part for name, part in moments(self._optimiser).items()}
+        running = [] if self._running is None else [self._running]
+        counts = torch.from_numpy(self._counts.copy())
+        return state | {"counts": counts, "running": torch.tensor(running, dtype=torch.int64)}
+
+    def _take_parts(self, state: State) -> None:
+        assert self.network is not None
+        take_moments(self._optimiser, {name: state[f"optimiser.{name}"] for name in MOMENTS})
+        self._counts = state["counts"].cpu().numpy().copy()
+        self._running = next(iter(state["running"].tolist()), None)
+        copied = {name[5:]: part.to(self.device) for name, part in state.items() if name.startswith("copy.")}
+        if copied:
+            decoder = copy.deepcopy(self.network.decoder).requires_grad_(False)
+            prefix = "decoder."
+            decoder.load_state_dict(
+                {n[len(prefix) :]: part for n, part in copied.items() if n.startswith(prefix)}
+            )
+            self.copy = Copy(decoder, Gaussian(copied["mean"], copied["log_variance"]), copied["counts"])
+
+
+def _gaussian(said: Tensor) -> Gaussian:
+    mean, spread = said.chunk(2, -1)
+    return Gaussian(mean, (softplus(spread) + SMALLEST_VARIANCE).log())

@@ -1,0 +1,61 @@
+"""A short-term memory: samples that wait until there are enough of them to be learnt together."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["ShortTermMemory"]
+
+
+class ShortTermMemory:
+    """At most `size` samples, kept as they came and in their order, with the slots of their classes.
+
+    >>> memory = ShortTermMemory(3, torch.zeros(0, 2), torch.device("cpu"))
+    >>> memory.add(torch.ones(2, 2), torch.tensor([0, 1]))
+    2
+    >>> memory.add(torch.ones(2, 2), torch.tensor([1, 1])), len(memory), memory.full
+    (1, 3, True)
+    >>> memory.slots.tolist()
+    [0, 1, 1]
+    """
+
+    def __init__(self, size: int, like: Tensor, device: torch.device) -> None:
+        self._samples = torch.zeros(size, *like.shape[1:], dtype=like.dtype, device=device)
+        self._slots = torch.zeros(size, dtype=torch.int64, device=device)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def full(self) -> bool:
+        """Whether no more samples can wait."""
+        return self._count == len(self._slots)
+
+    @property
+    def samples(self) -> Tensor:
+        """The samples that wait."""
+        return self._samples[: self._count]
+
+    @property
+    def slots(self) -> Tensor:
+        """The slots of their classes."""
+        return self._slots[: self._count]
+
+    def add(self, x: Tensor, slots: Tensor) -> int:
+        """Let the first of these samples wait, as many as there is room for; gives how many."""
+        taken = min(len(x), len(self._slots) - self._count)
+        end = self._count + taken
+        self._samples[self._count : end] = x[:taken]
+        self._slots[self._count : end] = slots[:taken]
+        self._count = end
+        return taken
+
+    def clear(self) -> None:
+        """None wait any more."""
+        self._count = 0
+
+    def nbytes(self) -> int:
+        """Bytes held, whether used or not."""
+        return self._samples.nbytes + self._slots.nbytes

@@ -1,0 +1,28 @@
+"""f_θ: the networks of the paper by name, sized from the first batch; or any nn.Module of the user's.
+
+And what the learners that grow are made of: auto-encoders, and columns that hand their features on.
+"""
+
+from everlearn.networks.named import (
+    EMBEDDINGS,
+    MLP,
+    BasicBlock,
+    SlimResNet18,
+    SoftmaxNetwork,
+    as_input,
+    embedding_network,
+    to_unit_length,
+    trunk,
+)
+
+__all__ = [
+    "EMBEDDINGS",
+    "MLP",
+    "BasicBlock",
+    "SlimResNet18",
+    "SoftmaxNetwork",
+    "as_input",
+    "embedding_network",
+    "to_unit_length",
+    "trunk",
+]

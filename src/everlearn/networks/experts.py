@@ -1,0 +1,140 @@
+"""Experts: a generative and a discriminative model each, which grow side by side in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from everlearn.networks.autoencoder import Decoder, Gaussian, Likelihood, evidence_bound, flat
+from everlearn.networks.columns import (
+    FILTERS,
+    Column,
+    convolutional_column,
+    mlp_column,
+    own_column,
+    residual_column,
+)
+
+__all__ = ["NEVER", "Expert", "Experts", "Features"]
+
+NEVER = -1e4  # log-probability of a class that came after the expert was born
+
+Features = list[Tensor]
+"""Of all columns up to one, stage by stage."""
+
+
+class Generative(nn.Module):
+    """p(x), by a variational auto-encoder."""
+
+    def __init__(self, encoder: Column, latent: int, decoder: Decoder) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+        self.posterior = nn.Linear(encoder.features, 2 * latent)
+
+    def forward(self, x: Tensor, noise: Tensor, before: Features) -> tuple[Tensor, Features]:
+        """The bound on log p(x), `[samples]`, and the features. before: those of the predecessors."""
+        after = self.encoder(x, before)
+        posterior = Gaussian(*self.posterior(after[-1]).chunk(2, 1))
+        return evidence_bound(flat(x), self.decoder, posterior, noise), after
+
+
+class Discriminative(nn.Module):
+    """p(y | x), over the classes seen when the expert was born."""
+
+    def __init__(self, body: Column, classes: int) -> None:
+        super().__init__()
+        self.body = body
+        self.head = nn.Linear(body.features, classes)
+
+    def forward(self, x: Tensor, before: Features) -> tuple[Tensor, Features]:
+        """log p(y | x), `[samples, classes]`, and the features. before: those of the predecessors."""
+        after = self.body(x, before)
+        return self.head(after[-1]).log_softmax(1), after
+
+
+class Expert(nn.Module):
+    """What one expert knows: p(x) and p(y | x)."""
+
+    def __init__(self, generative: Generative, discriminative: Discriminative) -> None:
+        super().__init__()
+        self.generative, self.discriminative = generative, discriminative
+
+    @property
+    def classes(self) -> int:
+        """How many classes had been seen when it was born."""
+        return self.discriminative.head.out_features
+
+
+class Experts(nn.Module):
+    """Experts in the order of their birth, for samples of one shape.
+
+    name: of the network, which says of what kind their columns are.
+    own: instead, a network of the user's that they are copies of, which gives so many features.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        likelihood: Likelihood,
+        name: str = "mlp",
+        own: tuple[nn.Module, int] | None = None,
+    ) -> None:
+        super().__init__()
+        if name == "slim-resnet18" and (min(shape[1:]) < 16 or shape[1] % 4 or shape[2] % 4):
+            raise ValueError(
+                f"the experts take images of at least 16 x 16 whose sides are multiples of 4, not {list(shape)}"
+            )
+        self.shape, self.likelihood, self.name = shape, likelihood, name
+        self.template = None if own is None else own[0]
+        self.template_features = 0 if own is None else own[1]
+        self.all = nn.ModuleList()
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __iter__(self) -> Iterator[Expert]:
+        return iter(cast(Iterable[Expert], self.all))
+
+    def grow(self, hidden: int, added: int, latent: int, classes: int) -> Expert:
+        """One more expert, for so many classes. hidden, added: units of an MLP, in the first and in later ones."""
+        number, shape = len(self), self.shape
+        convolutional = self.template is None and self.name == "slim-resnet18"
+        if self.template is not None:
+            encoder, body = (own_column(number, self.template, self.template_features) for _ in range(2))
+        elif convolutional:
+            encoder, body = convolutional_column(number, shape), residual_column(number, shape)
+        else:
+            encoder, body = (mlp_column(number, shape, hidden, added) for _ in range(2))
+        units = FILTERS[0] if convolutional else hidden
+        decoder = Decoder(latent, shape, self.likelihood, units, convolutional)
+        expert = Expert(Generative(encoder, latent, decoder), Discriminative(body, classes))
+        self.all.append(expert)
+        return expert
+
+    def judge(self, x: Tensor, noise: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        """What each says: bounds on log p(x), `[samples, experts]`; log p(y | x), `[samples, experts, classes]`."""
+        bounds, said = [x.new_zeros(len(x), 0)], [x.new_zeros(len(x), 0, classes)]
+        generative: Features = []
+        discriminative: Features = []
+        for expert in self:
+            bound, after = expert.generative(x, noise, generative)
+            generative = [part.detach() for part in after]
+            logs, after = expert.discriminative(x, discriminative)
+            discriminative = [part.detach() for part in after]
+            bounds.append(bound[:, None])
+            said.append(pad(logs, (0, classes - logs.shape[1]), value=NEVER)[:, None])
+        return torch.cat(bounds, 1), torch.cat(said, 1)
+
+    @torch.no_grad()
+    def features(self, x: Tensor) -> tuple[Features, Features]:
+        """The features of all generative and of all discriminative columns."""
+        generative: Features = []
+        discriminative: Features = []
+        for expert in self:
+            generative = expert.generative.encoder(x, generative)
+            discriminative = expert.discriminative.body(x, discriminative)
+        return generative, discriminative
