@@ -3,8 +3,8 @@
     python examples/embeddings.py
 
 Another model has turned each document into a vector; here random directions stand in for it. `network="identity"`
-takes the vectors as they are: nothing moves but one prototype for each topic, beside a memory of examples. Topics come
-and go, one is forgotten on request, and a document of a topic never seen is answered by "none of these".
+takes the vectors as they are: nothing moves but one prototype for each topic, beside a memory of examples. Topics
+come and go, one is forgotten on request, and a document of a topic never seen is answered by "none of these".
 """
 
 import torch
