@@ -22,6 +22,7 @@ from everlearn.checkpoint import CheckpointError, State
 from everlearn.evaluation.record import from_record, to_record
 from everlearn.memory.labels import as_labels, decode_label, encode_label
 from everlearn.streams.base import Batch
+from everlearn.words import differing
 
 if TYPE_CHECKING:
     from everlearn.engine.loop import Run
@@ -127,8 +128,9 @@ def restore(run: Run, path: Path) -> int:
     mine = json.loads(json.dumps(_terms(run)))
     for part, value in record["terms"].items():
         if mine.get(part) != value:
+            theirs, ours = differing(value, mine.get(part))
             raise CheckpointError(
-                f"{path} is of a run with the {part} {value!r}, while this one has {mine.get(part)!r}: "
+                f"{path} is of a run with the {part} {theirs!r}, while this one has {ours!r}: "
                 "run the same command again, or give another place for the checkpoint"
             )
     run.learner.load_state_dict(_of_learner(state))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from everlearn.memory.labels import Label, as_labels
+from everlearn.words import differing
 
 if TYPE_CHECKING:
     from everlearn.learners.base import Learner
@@ -45,8 +46,9 @@ def _check(learner: Learner, other: Learner) -> None:
     mine, theirs = learner._identity(), other._identity()
     for part in mine:
         if mine[part] != theirs[part]:
+            here, there = differing(mine[part], theirs[part])
             raise ValueError(
-                f"{name}.merge takes a learner with the same {part}: {mine[part]!r} here, {theirs[part]!r} there"
+                f"{name}.merge takes a learner with the same {part}: {here!r} here, {there!r} there"
             )
     for each in (learner, other):
         if not each.labels:

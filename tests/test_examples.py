@@ -1,0 +1,24 @@
+"""Every example runs, alone and as it stands."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = {path.name: path for path in sorted((Path(__file__).parents[1] / "examples").glob("*.py"))}
+
+EXPECTED = {
+    "embeddings.py": ["after forget: ['delivery', 'returns', 'passwords']"],
+    "own_images.py": ["['apple', 'apple', 'apple', 'apple', 'apple']"],
+    "resume_after_a_kill.py": ["bit-identical to a learner that nothing stopped: True"],
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(name):
+    done = subprocess.run([sys.executable, str(EXAMPLES[name])], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for line in EXPECTED.get(name, []):
+        assert line in done.stdout
