@@ -48,7 +48,9 @@ def test_a_run_that_must_be_alone_is_another_than_one_that_need_not():
 
 
 def test_where_a_job_runs_makes_no_other_job_of_it():
-    assert key(Job("cope", "split-mnist", 0)) == key(Job("cope", "split-mnist", 0, device="cpu", data_dir="/x"))
+    assert key(Job("cope", "split-mnist", 0)) == key(
+        Job("cope", "split-mnist", 0, device="cpu", data_dir="/x")
+    )
 
 
 def test_only_the_learners_and_streams_that_are_asked_for():
