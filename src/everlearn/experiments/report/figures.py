@@ -82,8 +82,8 @@ def accuracy_bars(table: Table) -> Figure:
         ax.set(xlim=(0, 1.04 * _highest([cell for _, cell in cells])), xlabel="accuracy, %")
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.grid(axis="x", color=style.GRID, linewidth=0.6)
-    paper = ": bars are ours, diamonds the paper's" if _published(table) else ""
-    _legend(figure, f"mean and standard deviation over seeds{paper}")
+    told = ": bars are ours, diamonds the paper's" if _published(table) else ""
+    _legend(figure, f"mean and standard deviation over seeds{told}")
     return figure
 
 
