@@ -119,6 +119,19 @@ MISTAKES = {
     "Perhaps you meant": ["run", "--momentm", "0.9"],
     "could not convert string to float: 'much'": ["run", "--momentum", "much"],
     "there is no dataset 'mnits'": ["data", "verify", "mnits"],
+    "there is no experiment 'balancd'; did you mean 'balanced'?": ["reproduce", "balancd"],
+    "balanced has no learner 'cop'; did you mean 'cope'?": ["reproduce", "balanced", "--learners", "cop"],
+    "balanced has nothing of curl on split-cifar10": [
+        "reproduce",
+        "balanced",
+        "--learners",
+        "curl",
+        "--streams",
+        "split-cifar10",
+    ],
+    "--address auto is of a Ray cluster: add --backend ray": ["reproduce", "balanced", "--address", "auto"],
+    "mine.toml is not there": ["reproduce", "mine.toml"],
+    "nowhere.sqlite is not there": ["report", "nowhere.sqlite"],
 }
 
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_importing_everlearn_loads_nothing_heavy():
-    heavy = ("torch", "sklearn", "scipy", "matplotlib", "tyro", "rich", "joblib", "PIL")
+    heavy = ("torch", "sklearn", "scipy", "matplotlib", "tyro", "rich", "joblib", "PIL", "ray")
     code = f"import sys, everlearn; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
@@ -52,9 +52,14 @@ def test_the_python_on_every_page_runs(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_on_every_page_is_understood(page):
+def test_every_command_on_every_page_is_understood(page, tmp_path):
     """Each `everlearn …` in a shell block names a known command, learner, stream and flags."""
+    import tyro
+
+    from everlearn.cli.report import ReportFlags
+    from everlearn.cli.reproduce import ReproduceFlags
     from everlearn.cli.run import parse
+    from everlearn.experiments.reproduce import plan
     from everlearn.streams import datasets
 
     for block in re.findall(r"```(?:sh|bash|console)\n(.*?)```", page.read_text("utf-8"), re.S):
@@ -65,6 +70,12 @@ def test_every_command_on_every_page_is_understood(page):
             elif words[:2] == ["everlearn", "data"]:
                 assert words[2] in ("list", "fetch", "verify")
                 assert set(words[3:]) <= set(datasets.NAMES)
+            elif words[:2] == ["everlearn", "reproduce"]:
+                flags = tyro.cli(ReproduceFlags, args=words[2:])
+                if not flags.experiment.endswith(".toml"):
+                    plan(flags.experiment, flags.learners, flags.streams, store=tmp_path / "none")
+            elif words[:2] == ["everlearn", "report"]:
+                tyro.cli(ReportFlags, args=words[2:])
             elif words[:1] == ["everlearn"]:
                 assert words[1:] in (["demo"], ["--help"])
 
@@ -84,7 +95,9 @@ def test_a_wheel_builds_and_holds_the_data(tmp_path):
         "py.typed",
         "streams/checksums.json",
         "streams/benchmarks.toml",
+        "experiments/rates.toml",
         "experiments/paper/split-mnist.toml",
+        "experiments/paper/experiments/balanced.toml",
     ):
         assert f"everlearn/{name}" in names
     assert not any(name.startswith("tests") for name in names)

@@ -64,3 +64,10 @@ def test_a_node_that_is_lost_midway_loses_and_doubles_no_result(cluster, tmp_pat
     last = next(record for record in records if record.job["seed"] == 7)
     assert last.result["accuracy"] == execute(begun.todo[7]).accuracy
     assert plan(mine, store=path).todo == ()
+
+
+def test_an_address_at_which_no_cluster_answers_is_said_at_once(tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text(EXPERIMENT)
+    with pytest.raises(ConnectionError, match="no Ray cluster answers at 127.0.0.1:1 "):
+        reproduce(mine, store=tmp_path / "store.sqlite", backend="ray", address="127.0.0.1:1")

@@ -115,7 +115,8 @@ def experiment(
 ) -> Experiment:
     """The experiment of this name, or in a file of one's own, whose name ends with .toml.
 
-    learners, streams: only these, of which it may lack some. seeds: runs of each cell; by default as many as the file says.
+    learners, streams: only these, of which it may lack some.
+    seeds: runs of each cell; by default as many as the file says.
     quick: in small, on split-digits, with two seeds.
 
     >>> balanced = experiment("balanced", learners=["cope"], streams=["split-mnist"])

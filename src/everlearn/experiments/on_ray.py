@@ -6,6 +6,7 @@ A task writes nothing. Its outcome goes to the driver, so each is there once, wh
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -28,12 +29,8 @@ def on_ray(jobs: Sequence[Job], address: str | None, progress: Progress) -> Iter
     ray = _ray()
     ours = not ray.is_initialized()
     if ours:
-        try:
-            ray.init(address=address, include_dashboard=None, log_to_driver=False, logging_level="ERROR")
-        except ConnectionError:
-            raise ConnectionError(
-                f"no Ray cluster answers at {address}; start one with `ray start --head`, or leave out --address"
-            ) from None
+        _check_answers(address)
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     try:
         places = {_submit(ray, job): place for place, job in enumerate(jobs)}
         while places:
@@ -59,6 +56,20 @@ def _ray() -> Any:
     except ImportError:
         raise ImportError("runs on many machines need Ray: pip install 'everlearn[ray]'") from None
     return ray
+
+
+def _check_answers(address: str | None) -> None:
+    """Refuse an address at which nothing answers: Ray itself tries for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"no Ray cluster answers at {address} ({error}); start one there with `ray start --head`, or leave out "
+            "the address"
+        ) from None
 
 
 def _submit(ray: Any, job: Job) -> Any:

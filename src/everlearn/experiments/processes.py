@@ -30,9 +30,8 @@ def in_processes(jobs: Sequence[Job], workers: int, progress: Progress) -> Itera
         waiting = list(range(len(jobs)))
         suspects: list[int] = []
         while waiting or suspects:
-            round_, together = (suspects[:1], 1) if suspects else (waiting, workers)
             try:
-                for place, outcome in _round(jobs, round_, together, counts.path):
+                for place, outcome in _round(jobs, suspects[:1] or waiting, workers, counts.path):
                     (suspects if suspects else waiting).remove(place)
                     yield place, outcome
             except _broken() as error:

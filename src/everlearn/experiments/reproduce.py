@@ -52,7 +52,11 @@ def plan(
     device: str = "auto",
     data_dir: str | os.PathLike[str] | None = None,
 ) -> Plan:
-    """What `reproduce` would run, with the same arguments; nothing is run or written."""
+    """What `reproduce` would run, with the same arguments; nothing is run or written.
+
+    >>> len(plan("balanced", ["cope-ce"], ["split-mnist"], store="not/there.sqlite").todo)
+    5
+    """
     names = experiments() if name == "all" else [name]
     check_wanted(names, learners, streams, quick)
     chosen = []
@@ -89,17 +93,8 @@ def reproduce(
     name: of an experiment of the paper, `all`, or a file of one's own. learners, streams, seeds: only these.
     backend: `local`, processes here and cohorts on a GPU, or `ray`, the cluster at `address`.
     workers: processes here; by default one for each core. Returns what there was to do when it began.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     begun = reproduce("momentum", quick=True, seeds=1, store=Path(folder) / "store.sqlite")
-    Momentum of the prototypes...
-    ...
-    >>> len(begun.todo)
-    5
     """
-    chosen = {"quick": quick, "device": device, "data_dir": data_dir}
-    begun = plan(name, learners, streams, seeds, store=store, **chosen)  # type: ignore[arg-type]
+    begun = plan(name, learners, streams, seeds, store=store, quick=quick, device=device, data_dir=data_dir)
     kept = Store(store)
     for line in _before(begun):
         print(line, file=sys.stderr)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -63,11 +65,12 @@ def failure(job: Job, error: Exception, started: str | None = None) -> Outcome:
 def execute_all(jobs: Sequence[Job], progress: Progress | None = None) -> list[Result]:
     """Run all jobs; the first that fails ends it."""
     results: dict[int, Result] = {}
-    for place, outcome in outcomes(jobs, progress):
-        if outcome.result is None:
-            assert outcome.error is not None
-            raise outcome.error
-        results[place] = outcome.result
+    with closing(outcomes(jobs, progress)) as ended:
+        for place, outcome in ended:
+            if outcome.result is None:
+                assert outcome.error is not None
+                raise outcome.error
+            results[place] = outcome.result
     return [results[place] for place in range(len(jobs))]
 
 
@@ -134,9 +137,11 @@ def _cohort(jobs: dict[int, Job], progress: Progress) -> Iterator[tuple[int, Out
     try:
         runs = [_open(job, count) for job in jobs.values()]
         results = Cohort(runs).finish() if len(runs) > 1 and can_run_together(runs) else []
-    except Exception:
+    except Exception as error:
         # Which of them is to blame shows when each runs by itself.
         progress(-passed)
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        print(f"{len(jobs)} runs can't run together ({said}); each runs by itself", file=sys.stderr)
         return
     where = hardware("cuda")
     for place, result in zip(jobs, results, strict=bool(results)):

@@ -1,0 +1,229 @@
+"""Reproducing: what is stored is not run again, what fails stops nothing, and Ctrl-C loses little."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from everlearn.cli import main
+from everlearn.experiments.estimate import describe, rates, seconds
+from everlearn.experiments.job import Job
+from everlearn.experiments.reproduce import plan, reproduce
+from everlearn.experiments.runner import execute, outcomes
+from everlearn.experiments.store import Store
+
+MINE = """
+title = "Mine"
+source = "a paper"
+seeds = SEEDS
+[[panels]]
+title = "Accuracy, %"
+figure = "table"
+source = "its Table 1"
+all = { settings = { hidden = 20, iterations = 1 }, imbalance = 1 }
+columns = { split-digits = { stream = "split-digits" } }
+published = { finetune = { split-digits = [12.5, 0.5] } }
+[panels.rows]
+finetune = { learner = "finetune" }
+cope = { learner = "cope" }
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    def write(seeds=2, more=""):
+        path = tmp_path / "mine.toml"
+        path.write_text(MINE.replace("SEEDS", str(seeds)) + more, "utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def store(tmp_path):
+    return tmp_path / "store.sqlite"
+
+
+def test_what_is_stored_is_not_run_again(mine, store):
+    first = reproduce(mine(), store=store, device="cpu")
+    assert (first.done, len(first.todo)) == (0, 4)
+    before = Store(store).records()
+    again = reproduce(mine(), store=store, device="cpu")
+    assert (again.done, len(again.todo)) == (4, 0)
+    assert Store(store).records() == before
+    more = plan(mine(seeds=3), store=store)
+    assert (more.done, [job.seed for job in more.todo]) == (4, [2, 2])
+
+
+def test_the_paper_stands_beside_ours(mine, store, capsys):
+    reproduce(mine(), ["finetune"], store=store, device="cpu")
+    out = capsys.readouterr().out
+    accuracies = [100 * record.result["accuracy"] for record in Store(store).records()]
+    assert "Mine (a paper)" in out
+    assert f"{sum(accuracies) / 2:.2f} ± {abs(accuracies[0] - accuracies[1]) / 2**0.5:.2f}" in out
+    assert "12.50 ± 0.50" in out
+
+
+def test_a_run_that_fails_is_recorded_and_the_rest_goes_on(mine, store, capsys):
+    broken = mine(1, 'broken = { learner = "cope", settings = { memory_size = 3 } }')
+    reproduce(broken, store=store, device="cpu")
+    errors = [record.error for record in Store(store).records()]
+    assert errors[:2] == [None, None]
+    assert "a memory of 3 has no room" in errors[2]
+    said = capsys.readouterr()
+    assert "1 of 3 runs failed" in said.err
+    assert "a memory of 3 has no room" in said.out
+    again = plan(broken, store=store)
+    assert (again.done, len(again.todo), again.failed) == (2, 1, 1)
+
+
+def test_ctrl_c_loses_only_the_runs_in_flight_and_the_same_command_goes_on(mine, store):
+    many = mine(60)  # enough that they run in processes
+    words = [sys.executable, "-m", "everlearn", "reproduce", many, "--store", store, "--workers", "2"]
+    process = subprocess.Popen(
+        [*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline = time.time() + 120
+    while len(Store(store).records()) < 3 and process.poll() is None and time.time() < deadline:
+        time.sleep(0.05)
+    # As a terminal does it: to every process of the command.
+    subprocess.run(["kill", "-INT", "--", f"-{process.pid}"], check=True)
+    _, err = process.communicate(timeout=60)
+    records = Store(store).records()
+    assert process.returncode == 130
+    assert f"stopped: {len(records)} of 120 runs are in" in err
+    assert "Traceback" not in err
+    assert 3 <= len(records) < 120
+    assert all(record.error is None for record in records)
+    assert plan(many, store=store).done == len(records)
+
+
+class Deadly(Job):
+    """A job that takes its process down with it."""
+
+    def open_stream(self):
+        import os
+
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_run_that_kills_its_process_fails_alone(monkeypatch):
+    from everlearn.experiments import runner
+
+    monkeypatch.setattr(runner, "WORTH_PROCESSES", 0)
+    small = {"hidden": 20, "iterations": 1}
+    jobs = [
+        (Deadly if seed == 1 else Job)("cope", "split-digits", seed, 1, device="cpu", settings=small)
+        for seed in range(4)
+    ]
+    counted = []
+    ended = list(outcomes(jobs, counted.append, workers=2))
+    assert sorted(place for place, _ in ended) == [0, 1, 2, 3]
+    failed = {place: outcome.error for place, outcome in ended if outcome.error is not None}
+    assert list(failed) == [1]
+    assert "its process was killed" in str(failed[1])
+    assert dict(ended)[3].result.accuracy == execute(jobs[3]).accuracy
+    assert sum(counted) == 3 * 280
+
+
+def test_runs_of_equal_shape_are_grouped_for_a_cohort():
+    from everlearn.experiments.runner import COHORT, _alike
+
+    momenta = [
+        Job("cope", "split-mnist", seed, settings={"momentum": alpha})
+        for alpha in (0, 0.9)
+        for seed in range(3)
+    ]
+    others = [
+        Job("cope", "split-mnist", 0, batch_size=20),
+        Job("cope", "split-mnist", 0, settings={"iterations": 2}),
+    ]
+    many = [Job("finetune", "split-mnist", seed) for seed in range(COHORT + 1)]
+    groups = _alike(list(enumerate([*momenta, *others, *many])))
+    assert groups == [[*range(6)], [6], [7], [*range(8, 8 + COHORT)], [8 + COHORT]]
+
+
+def test_an_estimate_goes_by_earlier_runs_of_the_same_kind(mine, store):
+    reproduce(mine(1), store=store, device="cpu")
+    earlier = rates(Store(store).records())
+    by_learner = {record.job["learner"]: record for record in Store(store).records()}
+    job = Job("cope", "split-digits", 7, imbalance=1, device="cpu", settings={"hidden": 20, "iterations": 3})
+    assert seconds(job, earlier) == pytest.approx(3 * by_learner["cope"].seconds)
+    # Without an earlier run, by the table: 280 samples, 5 iterations, 1700 samples a second.
+    assert seconds(Job("cope", "split-digits", 0, imbalance=1, device="cpu"), {}) == 280 * 5 / 1700
+
+
+def test_a_dry_run_says_what_would_run_and_writes_nothing(mine, store, capsys):
+    assert main(["reproduce", str(mine()), "--dry-run", "--store", str(store)]) == 0
+    out = capsys.readouterr().out
+    assert "0 runs are stored, 4 to go" in out
+    assert "cope on split-digits, S(T_1), hidden 20, iterations 1: 2 runs, about" in out
+    assert not store.exists()
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """A machine that has no dataset, and an empty folder for them."""
+    monkeypatch.delenv("EVERLEARN_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+def test_an_estimate_says_what_it_does_not_know(store, nowhere):
+    missing = plan("balanced", ["cope"], ["split-cifar10"], store=store, data_dir=nowhere)
+    assert "10 runs of unknown length" in describe(missing, store)
+
+
+def test_a_dataset_that_is_not_here_is_said_before_anything_runs(store, nowhere):
+    with pytest.raises(ValueError, match="everlearn data fetch cifar10"):
+        reproduce("balanced", ["cope"], ["split-cifar10"], store=store, data_dir=nowhere)
+    assert Store(store).records() == []
+
+
+def test_every_learner_of_one_experiment_is_enough_for_all():
+    chosen = plan("all", ["gem", "cope"], ["split-mnist"], 1)
+    assert [each.name for each in chosen.experiments] == [
+        "balanced", "buffer", "imbalanced", "pseudo-prototypes", "batch-size", "resources", "momentum",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="no experiment has the learner 'gemm'; did you mean 'gem'"):
+        plan("all", ["gemm"])
+
+
+def test_reproducing_needs_neither_tyro_nor_ray(mine, store):
+    code = f"""
+import sys
+sys.modules["tyro"] = sys.modules["ray"] = None
+from everlearn.experiments.reproduce import reproduce
+reproduce({str(mine(1))!r}, learners=["finetune"], store={str(store)!r}, device="cpu")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert len(Store(store).records()) == 1
+
+
+def test_runs_are_exported_and_merged(mine, store, tmp_path, capsys):
+    reproduce(mine(1), store=store, device="cpu")
+    reproduce(mine(2), ["cope"], store=tmp_path / "second.sqlite", device="cpu")
+    capsys.readouterr()
+    paths = [str(store), str(tmp_path / "second.sqlite")]
+    exports = ["--csv", str(tmp_path / "runs.csv"), "--json", str(tmp_path / "runs.json")]
+    assert main(["report", *paths, *exports, "--merge", str(tmp_path / "all.sqlite")]) == 0
+    runs = json.loads((tmp_path / "runs.json").read_text())
+    assert sorted((run["job"]["learner"], run["job"]["seed"]) for run in runs) == [
+        ("cope", 0), ("cope", 1), ("finetune", 0),
+    ]  # fmt: skip
+    lines = (tmp_path / "runs.csv").read_text().splitlines()
+    assert lines[0].startswith("key,learner,stream,seed")
+    assert len(lines) == 4
+    assert len(Store(tmp_path / "all.sqlite").records()) == 3
+    assert "3 runs came into" in capsys.readouterr().out
+
+
+def test_a_low_capacity_stream_sends_few_samples_a_task(mnist_dir):
+    job = Job("cope", "split-mnist-mini", 0, data_dir=str(mnist_dir))
+    assert job.passes() == 5000
+    with pytest.raises(ValueError, match="split-mnist-mini has no imbalanced variants"):
+        Job("cope", "split-mnist-mini", 0, imbalance=1, data_dir=str(mnist_dir)).open_stream()
