@@ -125,6 +125,13 @@ class Table:
         """Columns in order."""
         return list(dict.fromkeys(measured.cell.column for measured in self.cells))
 
+    @property
+    def filled_columns(self) -> list[str]:
+        """Columns with runs that ended well, in order."""
+        return [
+            column for column in self.columns if any(c.runs for c in self.cells if c.cell.column == column)
+        ]
+
     def at(self, row: str, column: str) -> MeasuredCell | None:
         """The cell at this place."""
         return self._places.get((row, column))

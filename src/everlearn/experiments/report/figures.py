@@ -67,7 +67,7 @@ def accuracy_bars(table: Table) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     figure, axes = row_panels(table)
-    for ax, column in zip(axes, table.columns, strict=True):
+    for ax, column in zip(axes, table.filled_columns, strict=True):
         cells = _column(table, column)
         for place, (row, cell) in enumerate(cells):
             if cell is not None and cell.ours is not None:
@@ -82,14 +82,15 @@ def accuracy_bars(table: Table) -> Figure:
         ax.set(xlim=(0, 1.04 * _highest([cell for _, cell in cells])), xlabel="accuracy, %")
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.grid(axis="x", color=style.GRID, linewidth=0.6)
-    _legend(figure, "mean and standard deviation over seeds: bars here, diamonds in the paper")
+    told = ": bars are ours, diamonds the paper's" if _published(table) else ""
+    _legend(figure, f"mean and standard deviation over seeds{told}")
     return figure
 
 
 def differences(table: Table) -> Figure:
     """Ours less the paper's, in points, for each row; the paper's own spread as a band behind it."""
     figure, axes = row_panels(table)
-    for ax, column in zip(axes, table.columns, strict=True):
+    for ax, column in zip(axes, table.filled_columns, strict=True):
         reach = 1.0
         ax.axvline(0, color=style.QUIET, linewidth=1, zorder=0)
         for place, (row, cell) in enumerate(_column(table, column)):
@@ -180,9 +181,10 @@ def grouped_bars(table: Table) -> Figure:
 
 
 def row_panels(table: Table) -> tuple[Figure, list[Axes]]:
-    """A panel for each column, with the rows' names left of the first, from top to bottom."""
-    figure, axes = style.panels(len(table.columns), 3.6, 0.27 * len(table.rows) + 1.15)
-    for ax, column in zip(axes, short(table.columns), strict=True):
+    """A panel for each column with runs, with the rows' names left of the first, from top to bottom."""
+    columns = table.filled_columns
+    figure, axes = style.panels(len(columns), 3.6, 0.27 * len(table.rows) + 1.15)
+    for ax, column in zip(axes, short(columns), strict=True):
         ax.set_ylim(len(table.rows) - 0.4, -0.6)
         names = [in_math(row) if style.first_in_row(ax) else "" for row in table.rows]
         ax.set_yticks(range(len(table.rows)), names)

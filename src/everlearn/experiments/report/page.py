@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
-from everlearn.experiments.claims import FAILS, HOLDS, LARGER, NOT_MEASURED, SMALLER, Judgement
+from everlearn.experiments.claims import NOT_MEASURED, Judgement
 from everlearn.experiments.experiment import experiments
 from everlearn.experiments.report import parts
+from everlearn.experiments.report.judged import claims_section
 from everlearn.experiments.report.resources import resources_table
 from everlearn.experiments.report.runs import runs_of
 from everlearn.experiments.report.theme import variables
-from everlearn.experiments.report.words import in_html, signed
+from everlearn.experiments.report.words import in_html
 from everlearn.experiments.store import Record
 from everlearn.experiments.tables import QUICK, Table
 
@@ -67,7 +68,7 @@ def page(
 <nav aria-label="experiments"><div>{links}<a href="#runs">runs</a></div></nav>
 <main>
 {body}
-{_claims(told) if told else ""}
+{claims_section(told) if told else ""}
 <section id="runs"><h2>Runs</h2>
 <p>Behind every number: its seeds, the settings in force, where it ran, and the command that repeats it.</p>
 {runs}</section>
@@ -165,47 +166,6 @@ def _panel(table: Table, pictures: Sequence[Picture]) -> str:
             "paired t-test, p adjusted for the comparisons beside it (Holm). Bold: p &lt; 0.05.</p>"
         )
     return f'{title}{main}<div class="figures">{figures}</div>{compared}'
-
-
-def _claims(judgements: Sequence[Judgement]) -> str:
-    rows = "".join(
-        f'<tr><td class="text" data-value="{place}">{in_html(judgement.claim.text)}</td>'
-        f'<td data-value="{escape(judgement.claim.source)}">{escape(judgement.claim.source)}</td>'
-        f'<td data-value="{escape(judgement.verdict)}">{_verdict(judgement.verdict)}</td>'
-        f'<td class="text">{_folded(_evidence(judgement))}</td></tr>'
-        for place, judgement in enumerate(judgements)
-    )
-    heads = parts.head("claim") + parts.head("where") + parts.head("verdict") + '<th scope="col">ours</th>'
-    return (
-        '<section id="claims"><h2>What the paper says, checked</h2><p>Claims of its text on which there are runs. '
-        "A claim holds where the 95 % interval of the difference, paired over seeds, lies above zero.</p>"
-        f"{parts.table_of([f'<tr>{heads}</tr>'], [rows])}</section>"
-    )
-
-
-def _verdict(verdict: str) -> str:
-    kind = "yes" if verdict in (HOLDS, LARGER, SMALLER) else "no" if verdict == FAILS else ""
-    return f'<span class="verdict {kind}">{escape(verdict)}</span>'
-
-
-def _folded(lines: list[str]) -> str:
-    """Many lines behind a fold."""
-    if len(lines) <= 4:
-        return "<br>".join(lines)
-    return f"<details><summary>{len(lines)} checks</summary>{'<br>'.join(lines)}</details>"
-
-
-def _evidence(judgement: Judgement) -> list[str]:
-    lines = []
-    for finding in judgement.findings:
-        ours = finding.verdict
-        if finding.difference is not None:
-            d = finding.difference
-            interval = f" [{signed(d.low, 1)}, {signed(d.high, 1)}]" if d.low != d.high else ""
-            paper = f", paper {signed(finding.paper, 1)}" if finding.paper is not None else ""
-            ours = f"{signed(d.mean, 1)}{interval}{paper}: {finding.verdict}"
-        lines.append(f'<code class="quiet">{escape(finding.check.text)}</code> {ours}')
-    return lines
 
 
 def _foot(records: Sequence[Record]) -> str:

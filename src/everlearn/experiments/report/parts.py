@@ -46,9 +46,8 @@ def main_table(table: Table) -> str:
         column: any(cell is not None and cell.cell.published for cell in _column(table, column))
         for column in table.columns
     }
-    corner = "method" if len(table.learners) > 1 else ""
     names = dict(zip(table.columns, short(table.columns), strict=True))
-    groups, heads = "<th></th>", head(corner or "row")
+    groups, heads = "<th></th>", head(_corner(table))
     for column, name in names.items():
         title = in_html(name)
         if published[column]:
@@ -81,6 +80,17 @@ def main_table(table: Table) -> str:
         )
     first = f'<tr class="groups">{groups}</tr>' if any(published.values()) else ""
     return table_of([first, f"<tr>{heads}</tr>"], rows)
+
+
+def _corner(table: Table) -> str:
+    """What the rows are."""
+    if len(table.learners) > 1:
+        return "method"
+    return (
+        "stream"
+        if all(cell.cell.row == cell.stream for cell in table.cells)
+        else in_html(table.axis or "row")
+    )
 
 
 def _cells(table: Table, measured: MeasuredCell | None, published: bool, best: bool) -> str:
@@ -139,9 +149,10 @@ def _column(table: Table, column: str) -> list[MeasuredCell | None]:
 def comparison_table(table: Table, found: list[Comparison]) -> str:
     """One of ours against the others: mean difference over seeds, its interval, and p."""
     places = {(c.cell.cell.row, c.cell.cell.column): c for c in found}
-    rows, columns = table.rows, table.columns
+    rows = table.rows
+    columns = [column for column in table.columns if any(place[1] == column for place in places)]
     names = dict(zip(columns, short(columns), strict=True))
-    heads = head("less this" if len(table.learners) > 1 else "row")
+    heads = head("less this" if len(table.learners) > 1 else _corner(table))
     heads += "".join(head(in_html(names[column]), "first") for column in columns)
     lines = []
     for row in rows:

@@ -51,13 +51,15 @@ def pictures(table: Table, folder: Path) -> list[Picture]:
 
 def _figures(table: Table) -> Iterator[tuple[str, str, Callable[[], Figure], bool]]:
     """Name, caption, how to draw it, and whether it follows the page's colours."""
+    if not table.filled_columns:  # nothing but failures
+        return
     name, title = table.name, table.experiment.title if len(table.experiment.panels) == 1 else table.title
     if table.resources:
         yield f"{name}-speed", f"{title}: how fast each method learns.", lambda: speed_bars(table), True
         yield f"{name}-memory", f"{title}: what each method keeps.", lambda: memory_bars(table), True
         return
     if table.figure == "lines" or (table.axis and table.figure == "table"):
-        if _filled_columns(table) > 1:
+        if len(table.filled_columns) > 1:
             yield (
                 name,
                 f"{title}: accuracy over {table.axis or 'columns'}.",
@@ -81,10 +83,6 @@ def _figures(table: Table) -> Iterator[tuple[str, str, Callable[[], Figure], boo
             if curves:
                 told = f"{column}: accuracy on the tasks seen, over the stream; bands are ± std over seeds."
                 yield f"{name}-{column}-stream", told, partial(accuracy_over_stream, curves), True
-
-
-def _filled_columns(table: Table) -> int:
-    return len({cell.cell.column for cell in table.cells if cell.ours is not None})
 
 
 def _curves(table: Table, column: str) -> dict[str, list[list[Evaluation]]]:

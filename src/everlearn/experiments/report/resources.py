@@ -75,7 +75,7 @@ def memory_bars(table: Table) -> Figure:
 
 def _bars(table: Table, value: Callable[[Record], float], what: str, form: str) -> Figure:
     figure, axes = row_panels(table)
-    for ax, column in zip(axes, table.columns, strict=True):
+    for ax, column in zip(axes, table.filled_columns, strict=True):
         for place, row in enumerate(table.rows):
             cell = table.at(row, column)
             if cell is None or not cell.runs:

@@ -70,7 +70,8 @@ def _row(record: Record) -> str:
 
 
 def _number(value: float | None, digits: int) -> str:
-    return f'<td data-value="{"" if value is None else value}">{number(value, digits)}</td>'
+    shown = number(value, digits) if digits or value is None else f"{value:,.0f}"
+    return f'<td data-value="{"" if value is None else value}">{shown}</td>'
 
 
 def _bytes(value: int | None) -> str:
