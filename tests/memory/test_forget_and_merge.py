@@ -98,6 +98,21 @@ def test_what_is_kept_after_a_class_was_forgotten_is_a_uniform_sample_of_the_oth
     assert chisquare(included[others]).pvalue > 0.001
 
 
+def test_while_a_class_fills_a_larger_quota_new_samples_are_as_likely_as_old_ones():
+    """By the largest dropped key alone, new ones would be kept with 6 / 21, where the old ones are with 5 / 20."""
+    old = new = 0
+    for seed in range(2000):
+        memory = memory_of(BalancedMemory, 10, seed)
+        send(memory, ["a", "b"] * 20, 0)
+        forget(memory, "b")
+        send(memory, ["a"] * 4, 40)
+        numbers = [number for _, number in kept(memory)]
+        old += sum(number < 40 for number in numbers)
+        new += sum(number >= 40 for number in numbers)
+    assert old == 5 * 2000
+    assert chisquare([new, 4 * 2000 - new], [0.2532 * 4 * 2000, 0.7468 * 4 * 2000]).pvalue > 0.001
+
+
 def test_a_reservoir_is_full_again_when_as_many_came_as_were_forgotten():
     memory = memory_of(ReservoirMemory, 10)
     send(memory, ["a", "b"] * 20, 0)
@@ -110,7 +125,7 @@ def test_a_reservoir_is_full_again_when_as_many_came_as_were_forgotten():
     assert (len(memory), memory.seen) == (10, 60)
 
 
-CASES = [(BalancedMemory, False), (ReservoirMemory, False), (ReservoirMemory, True)]
+CASES = [(kind, forgotten) for kind in (BalancedMemory, ReservoirMemory) for forgotten in (False, True)]
 
 
 @pytest.mark.parametrize(("kind", "forgotten"), CASES)

@@ -476,7 +476,7 @@ class Learner(ABC):
     def _own_randomness(self) -> Iterator[None]:
         """What draws from the global generator in here draws from the learner's own, as it were."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
+            torch.default_generator.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
             yield
 
     def _open_classes(self, classes: int) -> None:

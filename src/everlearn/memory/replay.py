@@ -202,8 +202,32 @@ class BalancedMemory(ReplayMemory):
         stays = slots != slot
         kept = self._in_rows(rows[stays])
         keys, slots = book["keys"][stays], without(slots[stays], slot)
+        dropped = self._for_a_larger_quota(keys, slots, np.delete(book["dropped"], slot))
         self._lay_out(kept)
-        self._close(keys, slots, np.delete(book["dropped"], slot))
+        self._close(keys, slots, dropped)
+
+    def _for_a_larger_quota(self, keys: Integers, owners: Integers, dropped: Integers) -> Integers:
+        """The thresholds of classes that may keep more from now on.
+
+        Of n samples a class keeps m, so each is kept with probability m / n, and so must the next one be. It lies
+        above the largest key that was dropped with probability (m + 1) / (n + 1), and above the smallest key that
+        is kept with m / (n + 1): each is the threshold by chance, the first with a probability of about m / n,
+        the share of all keys that lie above it. As soon as the quota is full again, both come to the same.
+        """
+        classes = len(dropped)
+        if self.size // max(classes, 1) == self._quota:
+            return dropped
+        full = np.bincount(owners, minlength=classes) == self._quota
+        below = (
+            torch.rand(classes, dtype=torch.float64, generator=self._generator).numpy() < dropped / LARGEST
+        )
+        return np.where(full & below, self._smallest(keys, owners, classes) - 1, dropped)
+
+    @staticmethod
+    def _smallest(keys: Integers, owners: Integers, classes: int) -> Integers:
+        smallest = np.full(classes, LARGEST)
+        np.minimum.at(smallest, owners, keys)
+        return smallest
 
     def merge(self, other: BalancedMemory, slots: Integers) -> None:
         """Of each class keep the largest keys of both above the larger threshold.
@@ -235,8 +259,6 @@ class BalancedMemory(ReplayMemory):
         """Open the book anew, of exemplars that lie in the first rows, class by class."""
         classes = len(dropped)
         counts = np.bincount(owners, minlength=classes)
-        smallest = np.full(classes, LARGEST)
-        np.minimum.at(smallest, owners, keys)
         full = counts == self.size // max(classes, 1)
-        floor = np.where(full, np.maximum(dropped, smallest), dropped)
+        floor = np.where(full, np.maximum(dropped, self._smallest(keys, owners, classes)), dropped)
         self._reopen({"keys": keys, "counts": counts, "dropped": dropped, "floor": floor}, len(keys))

@@ -124,5 +124,6 @@ class RingMemory(ReplayMemory):
         for ring, task in enumerate(other.tasks):
             rows, classes = other._by_age(ring)
             self.running = task
-            self.write(other._in_rows(rows), torch.from_numpy(self.admit(slots[classes])))
+            samples = other._in_rows(rows)
+            self.write(samples, torch.from_numpy(self.admit(slots[classes])).to(samples.device))
         self.running = running
