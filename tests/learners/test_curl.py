@@ -87,14 +87,14 @@ def test_what_is_generated_is_recognised_by_a_classifier_trained_elsewhere():
 
     source = stream("split-digits", seed=0, batch_size=20)
     learner = CURL(seed=0, device="cpu", hidden=100, latent=8, learning_rate=3e-3)
-    run(learner, source, horizon=Horizon("task", epochs=20), samples=1000)
+    run(learner, source, horizon=Horizon("task", epochs=20), samples=600)
     digits = dataset("digits")
     judge = LogisticRegression(max_iter=500).fit(digits.x_train.reshape(-1, 64) > 127, digits.y_train)
     x, slots = learner.copy.generate(500, torch.Generator().manual_seed(0))
     truth = np.array(learner.classes)[slots.numpy()]
-    assert set(truth.tolist()) == {0, 1, 2, 3, 4, 5}
+    assert set(truth.tolist()) == {0, 1, 2, 3}
     recognised = judge.predict(x.numpy() > 0.5) == truth
-    assert all(recognised[truth == label].mean() > 0.5 for label in range(6))
+    assert all(recognised[truth == label].mean() > 0.5 for label in range(4))
     assert recognised.mean() > 0.8
 
 
@@ -104,7 +104,7 @@ def test_replay_is_why_old_classes_are_remembered():
         learner = CURL(seed=0, device="cpu", hidden=100, latent=8)
         if not copies:
             learner._take_copy = lambda: None
-        return run(learner, source, horizon=Horizon("task", epochs=8)).accuracy
+        return run(learner, source, horizon=Horizon("task", epochs=6)).accuracy
 
     assert accuracy(copies=True) > accuracy(copies=False) + 0.3
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from everlearn.checkpoint import State
+from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
-from everlearn.learners.moments import MOMENTS, moments, take_moments
 from everlearn.memory.labels import Label
 from everlearn.memory.short_term import ShortTermMemory
 from everlearn.networks import as_input, trunk
@@ -95,7 +95,7 @@ class CNDPM(Learner):
         self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
     ) -> None:
         super().__init__(network, seed=seed, device=device, **settings)
-        self._optimisers: list[torch.optim.Adam] = []
+        self._optimisers: list[tuple[Adam, Adam]] = []  # of each expert's generative and discriminative part
         self._counts = torch.zeros(0, device=self.device)  # samples that each expert is responsible for
         self.short_term = ShortTermMemory(0, torch.zeros(0), self.device)
 
@@ -146,13 +146,11 @@ class CNDPM(Learner):
             used = (responsibilities.sum(0) > LEAST_USAGE).nonzero().flatten().tolist()
         if used:
             losses = -(responsibilities * (bounds + classes.gather(2, places)[..., 0])).sum(0)
-            parameters = [part for k in used for part in self.experts[k].parameters()]
-            gradients = torch.autograd.grad(losses[used].sum(), parameters)
-            for part, gradient in zip(parameters, gradients, strict=True):
-                part.grad = gradient
-            nn.utils.clip_grad_value_(parameters, CLIP)
-            for k in used:
-                self._optimisers[k].step()
+            adams = [adam for k in used for adam in self._optimisers[k]]
+            parameters = [part for adam in adams for part in adam.parameters]
+            gradients = iter(torch.autograd.grad(losses[used].sum(), parameters))
+            for adam in adams:
+                adam.step([next(gradients) for _ in adam.parameters])
         return responsibilities
 
     def _joint_of_none(self, x: Tensor) -> Tensor:
@@ -176,51 +174,43 @@ class CNDPM(Learner):
         assert self.network is not None
         x, slots = as_input(self.short_term.samples), self.short_term.slots
         generative, discriminative = self.network.features(x)  # the predecessors stay as they are
-        expert, optimiser = self._be_born(len(self.labels))
-        parameters = list(expert.parameters())
+        expert, (first, second) = self._be_born(len(self.labels))
         seed = int(torch.randint(2**62, (), generator=self.generator))
         randomness = torch.Generator(self.device).manual_seed(seed)
         dreams = self.settings.generative_steps
         steps = dreams + self.settings.discriminative_steps
         places = torch.randint(len(x), (steps, SLEEP_BATCH), generator=self.generator).to(self.device)
         expert.train()
-        for step, drawn in enumerate(places):
-            if step < dreams:
-                noise = self._noise(randomness, SLEEP_BATCH)
-                gain, _ = expert.generative(x[drawn], noise, [part[drawn] for part in generative])
-            else:
-                said, _ = expert.discriminative(x[drawn], [part[drawn] for part in discriminative])
-                gain = said.gather(1, slots[drawn, None])
-            optimiser.zero_grad()
-            (-gain.mean()).backward()
-            nn.utils.clip_grad_value_(parameters, CLIP)
-            optimiser.step()
-        self._wake(expert, optimiser)
+        for drawn in places[:dreams]:
+            noise = self._noise(randomness, SLEEP_BATCH)
+            bounds, _ = expert.generative(x[drawn], noise, [part[drawn] for part in generative])
+            first.descend(-bounds.mean())
+        for drawn in places[dreams:]:
+            said, _ = expert.discriminative(x[drawn], [part[drawn] for part in discriminative])
+            second.descend(-said.gather(1, slots[drawn, None]).mean())
+        self._wake()
         self._counts = torch.cat([self._counts, self._counts.new_tensor([float(len(x))])])
         self.short_term.clear()
 
-    def _be_born(self, classes: int) -> tuple[Expert, torch.optim.Adam]:
-        """One more expert, and what optimises it."""
+    def _be_born(self, classes: int) -> tuple[Expert, tuple[Adam, Adam]]:
+        """One more expert, and what optimises its two parts."""
         assert self.network is not None
         settings = self.settings
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
             expert = self.network.grow(settings.hidden, settings.added, settings.latent, classes)
         expert.to(self.device)
-        groups = [
-            {"params": list(expert.generative.parameters()), "lr": settings.generative_learning_rate},
-            {"params": list(expert.discriminative.parameters()), "lr": settings.learning_rate},
-        ]
-        # Adam adds so many times the parameters to the gradient, and that of their squares is twice them.
-        self._optimisers.append(torch.optim.Adam(groups, weight_decay=2 * DECAY, fused=True))
-        return expert, self._optimisers[-1]
+        first = Adam(expert.generative.parameters(), settings.generative_learning_rate, DECAY, CLIP)
+        second = Adam(expert.discriminative.parameters(), settings.learning_rate, DECAY, CLIP)
+        self._optimisers.append((first, second))
+        return expert, (first, second)
 
-    def _wake(self, expert: Expert, optimiser: torch.optim.Adam) -> None:
-        """From now on the expert learns with the step sizes of an expert awake; batch-norm stays as it is."""
-        expert.eval()
-        for group in optimiser.param_groups:
-            group["lr"] *= self.settings.awake_factor
-            group["weight_decay"] = 0
+    def _wake(self) -> None:
+        """The youngest expert goes on with the step sizes of one awake; batch-norm stays as it is."""
+        self.experts[-1].eval()
+        for adam in self._optimisers[-1]:
+            adam.learning_rate *= self.settings.awake_factor
+            adam.decay = 0.0
 
     # Predicting.
 
@@ -276,7 +266,7 @@ class CNDPM(Learner):
     def footprint(self) -> dict[str, int]:
         """Bytes of the short-term memory, of the experts, and of what their optimisers remember."""
         weights = sum(part.nbytes for expert in self.experts for part in expert.state_dict().values())
-        remembered = sum(part.nbytes for adam in self._optimisers for part in moments(adam).values())
+        remembered = sum(adam.nbytes() for pair in self._optimisers for adam in pair)
         return {"short-term memory": self.short_term.nbytes(), "experts": weights, "optimisers": remembered}
 
     def _parts(self) -> State:
@@ -286,14 +276,20 @@ class CNDPM(Learner):
             "short_term.samples": self.short_term.samples.clone(),
             "short_term.slots": self.short_term.slots.clone(),
         }
-        for k, adam in enumerate(self._optimisers):
-            state |= {f"optimiser.{k}.{name}": part for name, part in moments(adam).items()}
+        for part, adam in self._adams():
+            state |= {f"{part}.{name}": values for name, values in adam.state().items()}
         return state
 
+    def _adams(self) -> list[tuple[str, Adam]]:
+        return [
+            (f"adam.{k}.{i}", adam) for k, pair in enumerate(self._optimisers) for i, adam in enumerate(pair)
+        ]
+
     def _take_parts(self, state: State) -> None:
-        for k, classes in enumerate(state["classes"].tolist()):
-            expert, adam = self._be_born(classes)
-            self._wake(expert, adam)
-            take_moments(adam, {name: state[f"optimiser.{k}.{name}"] for name in MOMENTS})
+        for classes in state["classes"].tolist():
+            self._be_born(classes)
+            self._wake()
+        for part, adam in self._adams():
+            adam.restore({name: state[f"{part}.{name}"] for name in adam.state()})
         self._counts = state["counts"].to(self.device).clone()
         self.short_term.add(state["short_term.samples"], state["short_term.slots"])

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
 from everlearn.checkpoint import State
+from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
-from everlearn.learners.moments import MOMENTS, moments, start, take_moments
 from everlearn.memory.labels import Label
 from everlearn.networks import as_input, trunk
 from everlearn.networks.autoencoder import Decoder, Gaussian, Likelihood, evidence_bound, flat
@@ -165,9 +165,7 @@ class CURL(Learner):
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step down −log p(x | z) + KL(q(z | x, y) ‖ p(z | y)) − log q(y | x), with the noise that is given."""
-        self._optimiser.zero_grad()
-        self.loss(x, slots, replay[0]).mean().backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        self._adam.descend(self.loss(x, slots, replay[0]).mean())
 
     def loss(self, x: Tensor, slots: Tensor, noise: Tensor) -> Tensor:
         """The loss of each sample."""
@@ -200,7 +198,7 @@ class CURL(Learner):
         return features
 
     def _hold_still(self, still: Any) -> None:
-        still._optimiser = still.copy = None
+        still._adam = still.copy = None
 
     # The first batch, and room for classes.
 
@@ -221,8 +219,7 @@ class CURL(Learner):
         hidden = FILTERS if convolutional else self.settings.hidden
         decoder = Decoder(self.settings.latent, shape, likelihood, hidden, convolutional)
         self._use(Mixture(network, features, decoder))
-        self._optimiser = torch.optim.Adam(self.parameters, self.settings.learning_rate, fused=True)
-        start(self._optimiser)
+        self._adam = Adam(self.parameters, self.settings.learning_rate)
 
     def _open_classes(self, classes: int) -> None:
         """A component for each new class."""
@@ -232,8 +229,7 @@ class CURL(Learner):
             for _ in range(len(self.network.components), classes):
                 component = Component(self.network.features, self.settings.latent).to(self.device)
                 self.network.components.append(component)
-                self._optimiser.param_groups[0]["params"] += component.parameters()
-        start(self._optimiser)
+                self._adam.add(component.parameters())
         self._counts = np.append(self._counts, np.zeros(classes - len(self._counts), np.int64))
 
     # Resources and state.
@@ -243,9 +239,8 @@ class CURL(Learner):
         if self.network is None:
             return {"components": 0, "copy": 0, "optimiser": 0}
         components = sum(part.nbytes for part in self.network.components.parameters())
-        remembered = sum(part.nbytes for part in moments(self._optimiser).values())
         copied = 0 if self.copy is None else sum(part.nbytes for part in self._copied().values())
-        return {"components": components, "copy": copied, "optimiser": remembered}
+        return {"components": components, "copy": copied, "optimiser": self._adam.nbytes()}
 
     def _copied(self) -> dict[str, Tensor]:
         if self.copy is None:
@@ -255,14 +250,14 @@ class CURL(Learner):
 
     def _parts(self) -> State:
         state: State = {f"copy.{name}": part for name, part in self._copied().items()}
-        state |= {f"optimiser.{name}": part for name, part in moments(self._optimiser).items()}
+        state |= {f"adam.{name}": part for name, part in self._adam.state().items()}
         running = [] if self._running is None else [self._running]
         counts = torch.from_numpy(self._counts.copy())
         return state | {"counts": counts, "running": torch.tensor(running, dtype=torch.int64)}
 
     def _take_parts(self, state: State) -> None:
         assert self.network is not None
-        take_moments(self._optimiser, {name: state[f"optimiser.{name}"] for name in MOMENTS})
+        self._adam.restore({name: state[f"adam.{name}"] for name in self._adam.state()})
         self._counts = state["counts"].cpu().numpy().copy()
         self._running = next(iter(state["running"].tolist()), None)
         copied = {name[5:]: part.to(self.device) for name, part in state.items() if name.startswith("copy.")}

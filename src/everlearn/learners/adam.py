@@ -1,0 +1,94 @@
+"""Adam, for parameters that come while it runs, with a state that a learner can save."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+__all__ = ["Adam"]
+
+FIRST, SECOND = 0.9, 0.999  # how much of each moment stays at a step
+TINY = 1e-8
+
+
+class Adam:
+    """Steps of a size of their own for every parameter, by the first two moments of its gradient.
+
+    >>> weight = torch.ones(2, requires_grad=True)
+    >>> adam = Adam([weight], learning_rate=0.1)
+    >>> adam.descend((weight * torch.tensor([1.0, -50.0])).sum())
+    >>> weight.detach()
+    tensor([0.9000, 1.1000])
+
+    Kingma, D. P. and Ba, J. Adam: A Method for Stochastic Optimization. ICLR 2015.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        learning_rate: float,
+        decay: float = 0.0,
+        clip: float | None = None,
+    ) -> None:
+        self.learning_rate = learning_rate
+        self.decay = decay  # weight of the squared parameters in the loss
+        self.clip = clip  # the largest size of an entry of a gradient
+        self.parameters: list[Tensor] = []
+        self._first: list[Tensor] = []
+        self._second: list[Tensor] = []
+        self._ages: list[int] = []  # steps that each parameter has made
+        self.add(parameters)
+
+    def add(self, parameters: Iterable[Tensor]) -> None:
+        """Optimise these as well from now on."""
+        for part in parameters:
+            self.parameters.append(part)
+            self._first.append(torch.zeros_like(part))
+            self._second.append(torch.zeros_like(part))
+            self._ages.append(0)
+
+    def descend(self, loss: Tensor) -> None:
+        """One step down a loss that depends on all parameters."""
+        self.step(list(torch.autograd.grad(loss, self.parameters)))
+
+    @torch.no_grad()
+    def step(self, gradients: list[Tensor]) -> None:
+        """One step against a gradient, given by parameter; it may be overwritten."""
+        if self.decay:
+            torch._foreach_add_(gradients, self.parameters, alpha=2 * self.decay)
+        if self.clip is not None:
+            torch._foreach_clamp_max_(gradients, self.clip)
+            torch._foreach_clamp_min_(gradients, -self.clip)
+        torch._foreach_lerp_(self._first, gradients, 1 - FIRST)
+        torch._foreach_mul_(self._second, SECOND)
+        torch._foreach_addcmul_(self._second, gradients, gradients, value=1 - SECOND)
+        self._ages = [age + 1 for age in self._ages]
+        # Both moments began at 0, and are divided by how much of them is not that.
+        spread = torch._foreach_sqrt(self._second)
+        torch._foreach_div_(spread, [math.sqrt(1 - SECOND**age) for age in self._ages])
+        torch._foreach_add_(spread, TINY)
+        sizes = [-self.learning_rate / (1 - FIRST**age) for age in self._ages]
+        torch._foreach_addcdiv_(self.parameters, self._first, spread, sizes)
+
+    def nbytes(self) -> int:
+        """Bytes of the moments."""
+        return sum(part.nbytes for part in (*self._first, *self._second))
+
+    def state(self) -> dict[str, Tensor]:
+        """What it remembers, in a few tensors."""
+        moments = (torch.cat([part.flatten() for part in parts]) for parts in (self._first, self._second))
+        return dict(zip(("first", "second"), moments, strict=True)) | {"ages": torch.tensor(self._ages)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Remember what `state` gave, of parameters of the same sizes."""
+        sizes = [part.numel() for part in self.parameters]
+        for name, mine in (("first", self._first), ("second", self._second)):
+            if len(state[name]) != sum(sizes):
+                theirs = len(state[name])
+                raise ValueError(f"Adam has {theirs} parameters in the state, {sum(sizes)} in the network")
+            for part, values in zip(mine, torch.split(state[name], sizes), strict=True):
+                part.copy_(values.view_as(part))
+        self._ages = state["ages"].tolist()
