@@ -14,7 +14,7 @@ from test_plots_style import EYES, NAMES, seen_as
 from everlearn.experiments import report
 from everlearn.experiments.experiment import experiment
 from everlearn.experiments.report import figures, theme
-from everlearn.experiments.tables import fill
+from everlearn.experiments.tables import fill, tables
 from everlearn.plots import style
 
 
@@ -111,6 +111,16 @@ def test_exports_alone_write_one_file(tmp_path):
     assert sum(line.startswith("balanced,") for line in lines) == 1
     told = json.loads(report.export_json([path], tmp_path / "new" / "a.json").read_text("utf-8"))
     assert told[0]["cells"][0]["mean"] == 94.5
+
+
+def test_a_table_whose_runs_all_stand_in_another_is_not_repeated():
+    def names(records):
+        return [table.name for table in report.shown_of(tables(records))]
+
+    assert names(five("cope", "split-mnist", [94])) == ["balanced"]
+    excluded = five("cope", "split-mnist", [90], settings={"pseudo_prototypes": False})
+    assert names(five("cope", "split-mnist", [94]) + excluded) == ["pseudo-prototypes"]
+    assert names(five("mir", "split-mnist", [94]) + excluded) == ["balanced", "pseudo-prototypes"]
 
 
 def test_a_store_without_runs_is_one_sentence_and_writes_nothing(tmp_path):

@@ -89,6 +89,8 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     assert reproducibility.main([]) == 2
     assert reproducibility.main(["--add", "typo.sqlite"]) == 2
+    with pytest.raises(SystemExit, match="2"):
+        reproducibility.main(["--ad", "typo.sqlite"])
     errors = capsys.readouterr().err.splitlines()
     assert "no folder results/" in errors[0]
     assert "no store of runs at typo.sqlite" in errors[1]

@@ -66,8 +66,9 @@ def render(records: Sequence[Record]) -> str:
 
 def _state(filled: Sequence[Table], records: Sequence[Record]) -> str:
     """How much there is, and where it ran."""
+    # A figure repeats numbers of the tables.
     printed = [
-        cell for table in filled for cell in table.cells if cell.cell.published and not table.resources
+        cell for table in filled if table.figure == "table" for cell in table.cells if cell.cell.published
     ]
     measured = [cell for cell in printed if cell.ours is not None]
     agreeing = sum(verdict(cell).startswith("agrees") for cell in measured)
@@ -231,7 +232,9 @@ def known_differences() -> Known:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page; returns the exit code."""
-    parser = argparse.ArgumentParser("python -m everlearn.experiments.reproducibility", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "python -m everlearn.experiments.reproducibility", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument(
         "--add", type=Path, nargs="+", default=[], metavar="STORE", help="runs to take over first"
     )

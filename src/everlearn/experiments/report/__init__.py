@@ -24,7 +24,7 @@ def write(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = N
     whatever runs belong to none of them.
     """
     records, filled = _filled(stores, papers)
-    shown = [table for table in filled if table.measured]
+    shown = shown_of(filled)
     if not shown:
         raise ValueError(
             f"there are no runs of {_names(filled)} in {' and '.join(map(str, stores))}; "
@@ -38,24 +38,41 @@ def write(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = N
     for name, text in exports.items():
         (out / f"tables.{name}").write_text(text, "utf-8")
     target = out / "report.html"
-    target.write_text(page(filled, drawn, judged, records, exports), "utf-8")
+    target.write_text(page(shown, drawn, judged, records, exports), "utf-8")
     return target
 
 
 def export_csv(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = None) -> Path:
     """Write the tables as CSV, a line for each cell with runs."""
-    return _written(out, as_csv(_filled(stores, papers)[1]))
+    return _written(out, as_csv(shown_of(_filled(stores, papers)[1])))
 
 
 def export_json(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = None) -> Path:
     """Write the tables as JSON, with the accuracy of every seed and the paired comparisons."""
-    return _written(out, as_json(_filled(stores, papers)[1]))
+    return _written(out, as_json(shown_of(_filled(stores, papers)[1])))
 
 
 def _filled(stores: list[Path], papers: Sequence[Experiment] | None) -> tuple[list[Record], list[Table]]:
     records = read(stores)
     filled = tables(records, papers)
     return records, filled if papers is not None else [*filled, *others(records, filled)]
+
+
+def shown_of(filled: Sequence[Table]) -> list[Table]:
+    """The tables with runs, less those all of whose runs stand in another one too.
+
+    Experiments share cells: without this, a run of Table 2 alone would show as a corner of five other tables.
+    """
+    keys = [{run.key for cell in table.cells for run in (*cell.runs, *cell.failed)} for table in filled]
+    return [
+        table
+        for place, table in enumerate(filled)
+        if keys[place]
+        and not any(
+            keys[place] < other or (keys[place] == other and before < place)
+            for before, other in enumerate(keys)
+        )
+    ]
 
 
 def _names(filled: Sequence[Table]) -> str:

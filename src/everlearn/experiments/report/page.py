@@ -38,9 +38,9 @@ def page(
     records: Sequence[Record],
     exports: dict[str, str],
 ) -> str:
-    """The whole page. pictures: for each table's name. exports: the texts of tables.csv and tables.json."""
+    """The whole page. tables: those with runs. pictures: for each table's name. exports: the texts of tables.csv and tables.json."""
     # One learner over an axis reads better from top to bottom.
-    shown = [table.turned() if _over_axis(table) else table for table in tables if table.measured]
+    shown = [table.turned() if _over_axis(table) else table for table in tables]
     names = list(dict.fromkeys(table.experiment.name for table in shown))
     links = "".join(f'<a href="#{escape(name)}">{escape(name)}</a>' for name in names)
     body = "".join(_section([t for t in shown if t.experiment.name == name], pictures) for name in names)
@@ -97,7 +97,9 @@ def _in_script(text: str) -> str:
 
 def _top(shown: Sequence[Table], records: Sequence[Record]) -> str:
     cells = {id(cell): cell for table in shown for cell in table.cells}.values()
-    compared = [cell for cell in cells if cell.difference is not None]
+    # A figure repeats numbers of the tables.
+    in_tables = (cell for table in shown if table.figure == "table" for cell in table.cells)
+    compared = [cell for cell in in_tables if cell.difference is not None]
     inside = sum(not cell.outside for cell in compared)
     done = [record for record in records if record.error is None]
     seconds = sum(record.seconds for record in done)

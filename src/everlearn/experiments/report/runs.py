@@ -35,7 +35,8 @@ def runs_of(table: Table) -> str:
 
 def _fold(table: Table, measured: MeasuredCell) -> str:
     cell = measured.cell
-    ours = "" if measured.ours is None else f"{number(measured.ours.mean)} over {measured.ours.n} seeds"
+    n = len(measured.accuracies)
+    ours = "" if measured.ours is None else f"{number(measured.ours.mean)} over {n} seed{'s' * (n > 1)}"
     failed = f'<span class="failed">{len(measured.failed)} failed</span>' if measured.failed else ""
     name = f"{dot(cell.row)}{in_html(cell.row)}, {in_html(cell.column)}"
     records = (*measured.runs, *measured.failed)
