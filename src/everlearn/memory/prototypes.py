@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from everlearn.arrays import as_arrays, product
+from everlearn.arrays import as_arrays, like, product
 
 __all__ = ["Prototypes"]
 
@@ -52,15 +52,20 @@ class Prototypes:
         """
         xp, (vectors, features, slots) = as_arrays(self.vectors, features, slots)
         # On the host only the classes that are there; a GPU takes all, since a graph has fixed shapes.
-        all_classes = xp.arange(len(vectors), device=vectors.device)
-        present = np.bincount(slots).nonzero()[0] if xp is np else all_classes
-        owners = (present[:, None] == slots) * xp.ones_like(features[:, 0])
-        counts = owners.sum(axis=1, keepdims=True)  # [present, 1]
+        if xp is np:
+            counts = np.bincount(slots)
+            present = counts.nonzero()[0]
+            counts = counts[present]
+        else:
+            present = torch.arange(len(vectors), device=vectors.device)
+            counts = (present[:, None] == slots).sum(1)
+        owners = like(present[:, None] == slots, features)  # [present, samples]
+        share = like((1 - momentum) / counts.clip(min=1), features)[:, None]
         before = vectors[present]
-        moved = momentum * before + (1 - momentum) * product(owners, features) / counts.clip(min=1)
+        moved = momentum * before + product(owners, features) * share
         if renormalise:
             moved = moved / xp.sqrt((moved * moved).sum(axis=1, keepdims=True)).clip(min=1e-12)
-        vectors[present] = xp.where(counts > 0, moved, before)
+        vectors[present] = moved if xp is np else xp.where(counts[:, None] > 0, moved, before)
 
     def nbytes(self) -> int:
         """Bytes held."""
