@@ -52,15 +52,11 @@ class Prototypes:
         """
         xp, (vectors, features, slots) = as_arrays(self.vectors, features, slots)
         # On the host only the classes that are there; a GPU takes all, since a graph has fixed shapes.
-        if xp is np:
-            counts = np.bincount(slots)
-            present = counts.nonzero()[0]
-            counts = counts[present]
-        else:
-            present = torch.arange(len(vectors), device=vectors.device)
-            counts = (present[:, None] == slots).sum(1)
+        all_classes = xp.arange(len(vectors), device=vectors.device)
+        present = np.bincount(slots).nonzero()[0] if xp is np else all_classes
         owners = like(present[:, None] == slots, features)  # [present, samples]
-        share = like((1 - momentum) / counts.clip(min=1), features)[:, None]
+        counts = owners.sum(axis=1)
+        share = ((1 - momentum) / counts.clip(min=1))[:, None]
         before = vectors[present]
         moved = momentum * before + product(owners, features) * share
         if renormalise:
