@@ -12,7 +12,7 @@ from everlearn.streams import datasets, scenarios
 from everlearn.streams.arrangement import DatasetStream
 from everlearn.streams.base import Batch, Stream
 from everlearn.streams.own import as_stream
-from everlearn.streams.source import divide
+from everlearn.streams.source import divide, hold_out
 from everlearn.words import nearest
 
 __all__ = ["Batch", "Stream", "as_stream", "names", "stream"]
@@ -54,7 +54,7 @@ def stream(
     benchmark = _benchmarks()[name]
     dataset = datasets.load(benchmark["dataset"], data_dir)
     if validation:
-        dataset = datasets.hold_out(dataset)
+        dataset = hold_out(dataset)
     tasks = len(dataset.classes) // benchmark["classes_per_task"]
     sizes = [benchmark["size"]] * tasks if "size" in benchmark else None
     if imbalance is not None:

@@ -56,16 +56,6 @@ class Dataset:
     classes: tuple[str, ...]
 
 
-def hold_out(dataset: Dataset) -> Dataset:
-    """The training samples alone, of which every tenth of a class, in a fixed random order, is held out for tests."""
-    order = np.random.default_rng(0).permutation(len(dataset.y_train))
-    by_class = order[np.argsort(dataset.y_train[order], kind="stable")]
-    held = np.zeros(len(order), bool)
-    held[by_class[::10]] = True
-    x, y = dataset.x_train, dataset.y_train
-    return Dataset(dataset.name, x[~held], y[~held], x[held], y[held], dataset.classes)
-
-
 @dataclass(frozen=True)
 class Entry:
     """One line of the inventory: a dataset, the place that holds it (None: nowhere) and its sizes."""

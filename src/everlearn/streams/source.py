@@ -36,6 +36,16 @@ class Source(NamedTuple):
         return union[torch.randperm(len(union), generator=self.generator)]
 
 
+def hold_out(dataset: Dataset) -> Dataset:
+    """The training samples alone, of which every tenth of a class, in a fixed random order, is held out for tests."""
+    order = np.random.default_rng(0).permutation(len(dataset.y_train))
+    by_class = order[np.argsort(dataset.y_train[order], kind="stable")]
+    held = np.zeros(len(order), bool)
+    held[by_class[::10]] = True
+    x, y = dataset.x_train, dataset.y_train
+    return Dataset(dataset.name, x[~held], y[~held], x[held], y[held], dataset.classes)
+
+
 def divide(dataset: Dataset, classes_per_task: int, sizes: Sequence[int] | None, seed: int) -> Source:
     """The source in which task i sends a random `sizes[i]` of its samples, or all, in random order.
 
