@@ -130,6 +130,8 @@ MISTAKES = {
         "split-cifar10",
     ],
     "--address auto is of a Ray cluster: add --backend ray": ["reproduce", "balanced", "--address", "auto"],
+    "workers must be at least 1, not 0": ["reproduce", "balanced", "--workers", "0"],
+    "device is auto, cpu or cuda, not 'gpu'": ["reproduce", "balanced", "--device", "gpu"],
     "mine.toml is not there": ["reproduce", "mine.toml"],
     "nowhere.sqlite is not there": ["report", "nowhere.sqlite"],
 }

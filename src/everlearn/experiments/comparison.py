@@ -23,11 +23,12 @@ def print_comparison(experiment: Experiment, store: Store) -> None:
     console.print(f"{experiment.title} ({experiment.source})" if experiment.source else experiment.title)
     for panel in experiment.panels:
         head, lines = (_resources if panel.measure == "resources" else _accuracies)(panel, records)
-        table = Table(title=panel.title, title_justify="left")
+        table = Table()
         for i, name in enumerate(head):
             table.add_column(name, justify="right" if i else "left")
         for line in lines:
             table.add_row(*line)
+        console.print(panel.title)
         console.print(table)
     for note in experiment.notes:
         console.print(note, style="dim")

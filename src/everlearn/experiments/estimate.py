@@ -16,7 +16,7 @@ from everlearn.experiments.job import Job
 from everlearn.experiments.reproduce import Plan
 from everlearn.experiments.settings import settings_in_force
 from everlearn.experiments.store import Record, Store
-from everlearn.experiments.surroundings import hardware, on_gpu
+from everlearn.experiments.surroundings import cores, hardware, on_gpu
 from everlearn.streams.formats import DataError
 
 __all__ = ["describe", "rates", "seconds"]
@@ -71,9 +71,8 @@ def describe(plan: Plan, store: str | os.PathLike[str], workers: int | None = No
     missing = dict.fromkeys(learner for each in plan.experiments for learner in each.missing)
     lines += [f"  {learner} is not here yet, and is left out" for learner in missing]
     if plan.todo:
-        cores = len(os.sched_getaffinity(0))
         gpu = on_gpu(plan.todo[0].device)
-        at_once = 1 if gpu else min(workers or cores, len(plan.todo))
+        at_once = 1 if gpu else min(workers or cores(), len(plan.todo))
         where = "on this GPU" if gpu else f"in {at_once} process{'es' if at_once > 1 else ''}"
         rest = f", and {unknown} runs of unknown length" if unknown else ""
         lines.append(f"together about {_duration(total / at_once)} {where}{rest}")

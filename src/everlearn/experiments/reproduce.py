@@ -22,6 +22,7 @@ from everlearn.experiments.job import Job
 from everlearn.experiments.progress import progress_bar
 from everlearn.experiments.runner import Backend, outcomes
 from everlearn.experiments.store import Store, record
+from everlearn.experiments.surroundings import on_gpu
 
 __all__ = ["STORE", "Plan", "plan", "reproduce"]
 
@@ -94,6 +95,7 @@ def reproduce(
     backend: `local`, processes here and cohorts on a GPU, or `ray`, the cluster at `address`.
     workers: processes here; by default one for each core. Returns what there was to do when it began.
     """
+    _check_where(device, workers, backend)
     begun = plan(name, learners, streams, seeds, store=store, quick=quick, device=device, data_dir=data_dir)
     kept = Store(store)
     for line in _before(begun):
@@ -103,6 +105,17 @@ def reproduce(
     for each in begun.experiments:
         print_comparison(each, kept)
     return begun
+
+
+def _check_where(device: str, workers: int | None, backend: Backend) -> None:
+    """Refuse what every run would fail of."""
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, not {workers}")
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device is auto, cpu or cuda, not {device!r}")
+    # On a cluster, what this machine has says nothing.
+    if device == "cuda" and backend == "local" and not on_gpu(device):
+        raise ValueError("device is cuda, but torch finds no GPU here: leave it out, or say cpu")
 
 
 def _before(begun: Plan) -> list[str]:

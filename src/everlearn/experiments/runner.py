@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
@@ -16,13 +15,13 @@ from everlearn.engine.cohort import Cohort, can_run_together
 from everlearn.engine.loop import Result, Run
 from everlearn.experiments.job import Job
 from everlearn.experiments.settings import learner
-from everlearn.experiments.surroundings import hardware, on_gpu, version
+from everlearn.experiments.surroundings import cores, hardware, on_gpu, version
 
 __all__ = ["Backend", "Job", "Outcome", "attempt", "execute", "execute_all", "outcomes"]
 
 # Below so many samples in all, starting processes costs more than it saves.
 WORTH_PROCESSES = 30_000
-# So many runs in one cohort: more keep no GPU busier, and all of them are lost if it is stopped.
+# At most so many runs in one cohort: all of them are lost if it is stopped.
 COHORT = 10
 # Runs that can't be captured leave a GPU idle most of the time; so many processes share it.
 ON_ONE_GPU = 8
@@ -100,7 +99,7 @@ def outcomes(
             for place, outcome in _cohort({place: jobs[place] for place in group}, progress):
                 rest.remove(place)
                 yield place, outcome
-    workers = workers or min(len(os.sched_getaffinity(0)), ON_ONE_GPU if gpu else len(jobs))
+    workers = workers or min(cores(), ON_ONE_GPU if gpu else len(jobs))
     if min(workers, len(rest)) > 1 and sum(jobs[place].passes() for place in rest) >= WORTH_PROCESSES:
         from everlearn.experiments.processes import in_processes
 

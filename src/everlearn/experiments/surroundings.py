@@ -12,7 +12,7 @@ import torch
 
 import everlearn
 
-__all__ = ["hardware", "on_gpu", "version"]
+__all__ = ["cores", "hardware", "on_gpu", "version"]
 
 
 @functools.cache
@@ -36,7 +36,7 @@ def version() -> str:
 @functools.cache
 def hardware(device: str = "auto") -> str:
     """The machine in words: the GPU that is used, else the CPU and its cores; and torch's version."""
-    where = torch.cuda.get_device_name() if on_gpu(device) else f"{_cpu()}, {_cores()} cores"
+    where = torch.cuda.get_device_name() if on_gpu(device) else f"{_cpu()}, {cores()} cores"
     return f"{where}, torch {torch.__version__}"
 
 
@@ -54,6 +54,6 @@ def _cpu() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores this process may use, where the system tells; else all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
