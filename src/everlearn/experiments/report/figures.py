@@ -183,7 +183,8 @@ def grouped_bars(table: Table) -> Figure:
 def row_panels(table: Table) -> tuple[Figure, list[Axes]]:
     """A panel for each column with runs, with the rows' names left of the first, from top to bottom."""
     columns = table.filled_columns
-    figure, axes = style.panels(len(columns), 3.6, 0.27 * len(table.rows) + 1.15)
+    width = {1: 5.6, 2: 4.4}.get(len(columns), 3.6)
+    figure, axes = style.panels(len(columns), width, 0.27 * len(table.rows) + 1.15)
     for ax, column in zip(axes, short(columns), strict=True):
         ax.set_ylim(len(table.rows) - 0.4, -0.6)
         names = [in_math(row) if style.first_in_row(ax) else "" for row in table.rows]

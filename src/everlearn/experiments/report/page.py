@@ -38,7 +38,10 @@ def page(
     records: Sequence[Record],
     exports: dict[str, str],
 ) -> str:
-    """The whole page. tables: those with runs. pictures: by table's name. exports: the texts of its CSV and JSON."""
+    """The whole page. tables: those with runs. pictures: for each table's name.
+
+    exports: the texts of tables.csv and tables.json.
+    """
     # One learner over an axis reads better from top to bottom.
     shown = [table.turned() if _over_axis(table) else table for table in tables]
     names = list(dict.fromkeys(table.experiment.name for table in shown))
