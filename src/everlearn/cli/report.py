@@ -20,7 +20,7 @@ class ReportFlags:
     """
 
     stores: tyro.conf.Positional[tuple[Path, ...]] = (STORE,)
-    """the files that keep the runs"""
+    """the files that keep the runs, or folders such as results/"""
     out: Path = Path("runs") / "report"
     """the folder of the page and its figures"""
     csv: Path | None = None
@@ -33,11 +33,12 @@ class ReportFlags:
 
 def command(words: list[str]) -> int:
     """Write what is asked for; returns the exit code."""
-    from everlearn.experiments.export import gather, write_csv, write_json
+    from everlearn.experiments.export import write_csv, write_json
     from everlearn.experiments.store import Store
+    from everlearn.experiments.tables import read
 
     flags = tyro.cli(ReportFlags, args=words, prog="everlearn report")
-    records = gather(flags.stores)
+    records = read(flags.stores)
     if flags.csv is not None:
         write_csv(records, flags.csv)
         print(f"{len(records)} runs: {flags.csv}")

@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from everlearn.experiments.store import Record, Store
+from everlearn.experiments.store import Record
 
-__all__ = ["gather", "write_csv", "write_json"]
+__all__ = ["write_csv", "write_json"]
 
 METRICS = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
 MEASURED = (*METRICS, "memory_bytes", "samples_per_second", "together")
@@ -18,21 +18,6 @@ COLUMNS = (
     "key", "learner", "stream", "seed", "imbalance", "batch_size", "scenario", "settings",
     *MEASURED, "seconds", "started", "version", "hardware", "error",
 )  # fmt: skip
-
-
-def gather(stores: Sequence[Path]) -> list[Record]:
-    """The runs of several stores, each once: one that is done rather than one that failed, else the first."""
-    found: dict[str, Record] = {}
-    for path in stores:
-        if not path.is_file():
-            raise ValueError(
-                f"{path} is not there; `everlearn reproduce` writes such a store, by default runs/store.sqlite"
-            )
-        for record in Store(path).records():
-            known = found.get(record.key)
-            if known is None or (known.error is not None and record.error is None):
-                found[record.key] = record
-    return list(found.values())
 
 
 def write_json(records: Sequence[Record], path: Path) -> None:

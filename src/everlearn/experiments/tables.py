@@ -252,7 +252,9 @@ def read(stores: Sequence[Path]) -> list[Record]:
     best: dict[str, Record] = {}
     for path in stores:
         if not path.exists():
-            raise ValueError(f"there is no store of runs at {path}; `everlearn reproduce` writes one")
+            raise ValueError(
+                f"{path} is not there; `everlearn reproduce` writes such a store, by default runs/store.sqlite"
+            )
         for record in results.read(path) if path.is_dir() else Store(path).records():
             other = best.get(record.key)
             if other is None or (record.error is None, record.started) > (other.error is None, other.started):
