@@ -1,0 +1,160 @@
+"""Other libraries' online learners, timed as ours are: the same network, batches, memory and optimiser.
+
+    python benchmarks/peers.py "Avalanche CoPE" [--batches 600]
+
+One in a process of its own, one core; prints a JSON object. It needs torch and the peer alone, so that it may run in
+another interpreter than everlearn's: `benchmarks/compare.py --peers-python PATH` runs all of them so. Each is driven
+the way its own documentation shows for a stream of small batches, with its logging off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import itertools
+import json
+import resource
+import sys
+import time
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+PIXELS, HIDDEN, EMBEDDING, CLASSES = 784, 400, 100, 10
+BATCH, MEMORY, LEARNING_RATE = 10, 2000, 0.01
+WARM_UP = 200
+
+Step = Callable[[], None]
+
+
+class Grey(nn.Module):
+    """Bytes become numbers from 0 to 1, as everlearn takes them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / 255
+
+
+def network(outputs: int) -> nn.Sequential:
+    """The MLP of Split-MNIST."""
+    layers = [nn.Linear(PIXELS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU()]
+    return nn.Sequential(Grey(), *layers, nn.Linear(HIDDEN, outputs))
+
+
+def images(count: int) -> tuple[Tensor, Tensor]:
+    """Random images and labels of ten classes: the arithmetic does not depend on their content."""
+    return torch.randint(0, 256, (count, PIXELS), dtype=torch.uint8), torch.randint(0, CLASSES, (count,))
+
+
+class Labelled(torch.utils.data.TensorDataset):
+    """Images and labels as Avalanche takes a dataset: with the labels as a list of its own."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        super().__init__(x, y)
+        self.targets = y.tolist()
+
+
+def avalanche(plugin: Callable[[Any, Any], Any], outputs: int, batches: int) -> Step:
+    """`Naive` with a plugin, on a stream of experiences of ten samples."""
+    if importlib.util.find_spec("torchvision") is not None:
+        # Only data loaders and datasets are used. Its compiled operators may be of another torch; the module that
+        # registers them is left out, so that this does not matter.
+        left_out = "torchvision._meta_registrations"
+        sys.modules[left_out] = types.ModuleType(left_out)
+    from avalanche.benchmarks import nc_benchmark
+    from avalanche.benchmarks.scenarios import split_online_stream
+    from avalanche.training import plugins, storage_policy
+    from avalanche.training.supervised import Naive
+
+    data = Labelled(*images(BATCH * batches))
+    stream = nc_benchmark(data, data, n_experiences=1, task_labels=False).train_stream
+    endless = iter(split_online_stream(stream, experience_size=BATCH, shuffle=False))
+    model = network(outputs)
+    learner = Naive(
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=LEARNING_RATE),
+        criterion=nn.CrossEntropyLoss(),
+        train_mb_size=BATCH,
+        train_epochs=1,
+        plugins=[plugin(plugins, storage_policy)],
+        evaluator=plugins.EvaluationPlugin(loggers=[]),
+    )
+    return lambda: learner.train(next(endless))
+
+
+def avalanche_cope(batches: int) -> Step:
+    return avalanche(
+        lambda plugins, _: plugins.CoPEPlugin(mem_size=MEMORY, n_classes=CLASSES, p_size=EMBEDDING),
+        EMBEDDING,
+        batches,
+    )
+
+
+def avalanche_replay(batches: int) -> Step:
+    """Experience replay from a reservoir: the memory that Avalanche's own example of an online stream takes."""
+    return avalanche(
+        lambda plugins, policies: plugins.ReplayPlugin(
+            mem_size=MEMORY,
+            batch_size=BATCH,
+            batch_size_mem=BATCH,
+            storage_policy=policies.ReservoirSamplingBuffer(max_size=MEMORY),
+        ),
+        CLASSES,
+        batches,
+    )
+
+
+def deep_river(batches: int) -> Step:
+    """`learn_many` of ten rows. It has no memory: half the images of the others' steps, and nothing kept."""
+    import pandas as pd
+    from deep_river.classification import Classifier
+
+    learner = Classifier(network(CLASSES), "cross_entropy", "sgd", lr=LEARNING_RATE)
+    x, y = images(BATCH * 100)
+    names = [f"pixel {number}" for number in range(PIXELS)]
+    frames = [
+        (pd.DataFrame(rows.numpy(), columns=names), pd.Series(labels.numpy()))
+        for rows, labels in zip(x.split(BATCH), y.split(BATCH), strict=True)
+    ]
+    endless = itertools.cycle(frames)
+    return lambda: learner.learn_many(*next(endless))
+
+
+PEERS: dict[str, tuple[Callable[[int], Step], str]] = {  # how it steps, and beside which of our learners it belongs
+    "Avalanche CoPE": (avalanche_cope, "cope"),
+    "Avalanche replay": (avalanche_replay, "reservoir"),
+    "deep-river": (deep_river, "finetune"),
+}
+
+
+def measure(name: str, batches: int) -> dict[str, float]:
+    """Samples per second and peak memory in MB."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    step = PEERS[name][0](WARM_UP + batches)
+    for _ in range(WARM_UP):
+        step()
+    begun = time.perf_counter()
+    for _ in range(batches):
+        step()
+    rate = BATCH * batches / (time.perf_counter() - begun)
+    return {"rate": rate, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", choices=PEERS)
+    parser.add_argument("--batches", type=int, default=600)
+    options = parser.parse_args()
+    warnings.showwarning = lambda *_, **__: None  # one peer warns at every batch of itself; its time is not for that
+    with contextlib.redirect_stdout(sys.stderr):
+        measured = measure(options.name, options.batches)
+    print(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main()
