@@ -75,6 +75,8 @@ def main() -> None:
     parser.add_argument("--network", choices=SHAPES, default="mlp")
     parser.add_argument("--batches", type=int, default=1000)
     options = parser.parse_args()
+    if options.batches < 1:
+        parser.error(f"--batches must be at least 1, not {options.batches}")
     torch.set_num_threads(1)
     shape = SHAPES[options.network]
     learner = CoPE(options.network, device="cpu", seed=0)
