@@ -28,8 +28,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+# PEERS=PATH names an interpreter that has Avalanche and deep-river; MNIST missing stops only the benchmark of seeds.
+PEERS ?= $(BIN)/python
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/step.py --network slim-resnet18
+	$(BIN)/python benchmarks/breakdown.py
+	$(BIN)/python benchmarks/breakdown.py --network slim-resnet18 --batches 60
 	$(BIN)/python benchmarks/scaling.py
-	$(BIN)/python benchmarks/compare.py
+	$(BIN)/python benchmarks/learn_one.py
+	$(BIN)/python benchmarks/compare.py --peers-python $(PEERS)
+	-$(BIN)/python benchmarks/parallel.py

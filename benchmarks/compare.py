@@ -1,9 +1,14 @@
-"""Every learner's speed and peak memory, each in a process of its own, beside a bare cross-entropy step.
+"""What every learner costs, ours and other libraries', each in its own process, beside a bare cross-entropy step.
 
-    python benchmarks/compare.py [--batches 600] [--out runs]
+    python benchmarks/compare.py [--batches 600] [--learners cope mir] [--out runs] [--peers-python PATH]
 
 One core of the CPU and, where there is one, a GPU; 10 new samples a batch, random images of MNIST's size, the
-settings of Split-MNIST. Prints a table and draws `benchmark.png`.
+settings of Split-MNIST, five tasks. Prints samples per second, that beside a bare cross-entropy step on 20 images,
+the bytes of the operational memory at the end (`footprint()`) and the peak of the whole process; draws
+`benchmark.png`. Every process takes turns between its learner and the bare step, so that a busy machine slows both.
+On the CPU a second is one that the core was at work for this process; what is slow is stopped after 10 of them.
+Peers (benchmarks/peers.py) run in the interpreter that is named, by default this one; one that can't be imported
+there is skipped, in words.
 """
 
 from __future__ import annotations
@@ -17,63 +22,93 @@ import time
 from pathlib import Path
 
 import torch
+from peers import PEERS, in_turns
 from step import bare_step, observing_with
 
 from everlearn import learners
 from everlearn.experiments.settings import benchmark_settings
 
-BARE = "bare cross-entropy"
 WARM_UP = 200
 
+Measured = dict[str, float]
 
-def measure(name: str, device: str, batches: int) -> dict[str, float]:
-    """Samples per second and peak memory in MB of one contender, in this process."""
+
+def measure(name: str, device: str, batches: int) -> Measured:
+    """What one learner costs, in this process, in turns with a bare step."""
     torch.set_num_threads(1)
-    if name == BARE:
-        step = bare_step("mlp")
-    else:
-        settings = benchmark_settings(name, "split-mnist", imbalanced=False)
-        step = observing_with(learners.find(name)(device=device, **settings), "mlp", 10)
+    learner = learners.find(name)(device=device, **benchmark_settings(name, "split-mnist", imbalanced=False))
+    step = observing_with(learner, "mlp", 10)
     for _ in range(WARM_UP):
         step()
-    begun = now(device)
-    for _ in range(batches):
-        step()
-    rate = 10 * batches / (now(device) - begun)
-    if device == "cuda":
-        return {"rate": rate, "peak": torch.cuda.max_memory_allocated() / 1e6}
-    return {"rate": rate, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3}
+    rate, bare = in_turns([step, bare_step("mlp")], batches, lambda: now(device))
+    on_gpu = device == "cuda"
+    peak = (
+        torch.cuda.max_memory_allocated()
+        if on_gpu
+        else 1e3 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    )
+    held = sum(learner.footprint().values())
+    return {"rate": 10 * rate, "bare": 10 * bare, "bytes": held, "peak": peak / 1e6}
 
 
 def now(device: str) -> float:
-    if device == "cuda":
-        torch.cuda.synchronize()
+    """Seconds: at work on a core, or on the clock where a GPU does the work."""
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def apart(name: str, device: str, batches: int) -> dict[str, float] | None:
-    """The same in a process of its own; None where it can't run without being told of tasks."""
+def apart(name: str, device: str, batches: int) -> Measured | None:
+    """The same in a process of its own."""
     words = [sys.executable, __file__, "--only", name, "--device", device, "--batches", str(batches)]
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        print(f"{name} on {device}: skipped, {done.stderr.strip().splitlines()[-1]}")
+    return answer(f"{name} on {device}", words)
+
+
+def peer_apart(name: str, python: str, batches: int) -> Measured | None:
+    """A peer in a process of its own, of the interpreter where it is installed."""
+    script = Path(__file__).with_name("peers.py")
+    return answer(name, [python, str(script), name, "--batches", str(batches)])
+
+
+def answer(name: str, words: list[str]) -> Measured | None:
+    """What a process measured; None, and why, where it could not."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True)
+    except OSError as error:
+        print(f"{name}: skipped, {words[0]} can't be run: {error.strerror}")
         return None
-    measured: dict[str, float] = json.loads(done.stdout)
+    if done.returncode:
+        print(f"{name}: skipped, {done.stderr.strip().splitlines()[-1]}")
+        return None
+    measured: Measured = json.loads(done.stdout)
     return measured
 
 
-def draw(rates: dict[str, float], path: Path) -> None:
+def show(name: str, measured: Measured) -> None:
+    held = f"{measured['bytes'] / 1e6:9.2f}" if "bytes" in measured else f"{'':9s}"
+    rate = measured["rate"]
+    print(f"{name:20s} {rate:10,.0f} {relative(measured):8.3f} {held} {measured['peak']:8,.0f}", flush=True)
+
+
+def relative(measured: Measured) -> float:
+    """The rate beside that of the bare step, which took turns with it in one process, on the CPU in any case."""
+    return measured["rate"] / measured["bare"]
+
+
+def draw(ratios: dict[str, float], path: Path) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 0.4 * len(rates) + 1.2), layout="constrained")
+    figure = Figure(figsize=(7, 0.4 * len(ratios) + 1.2), layout="constrained")
     ax = figure.subplots()
-    bars = ax.barh(
-        list(rates), list(rates.values()), color=["#8c959f" if name == BARE else "#0b6fb8" for name in rates]
-    )
-    ax.bar_label(bars, fmt="{:,.0f}", padding=4, fontsize=9)
+    names = sorted(ratios, key=lambda name: -ratios[name])
+    colours = ["#d1803a" if name in PEERS else "#0b6fb8" for name in names]
+    bars = ax.barh(names, [ratios[name] for name in names], color=colours)
+    ax.bar_label(bars, fmt="{:.2g}", padding=4, fontsize=9)
+    ax.axvline(1, color="#8c959f", linewidth=1)
     ax.invert_yaxis()
     ax.spines[["top", "right"]].set_visible(False)
-    ax.set_xlabel("samples learnt per second, one core")
+    ax.set_xlabel("samples learnt per second, beside a bare cross-entropy step; one core")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, bbox_inches="tight")
 
@@ -81,23 +116,34 @@ def draw(rates: dict[str, float], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batches", type=int, default=600)
+    parser.add_argument("--learners", nargs="*", choices=learners.registry(), help="by default all")
     parser.add_argument("--out", type=Path, default=Path("runs"))
+    parser.add_argument("--peers-python", default=sys.executable, help="the interpreter that has the peers")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     parser.add_argument("--device", default="cpu", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.batches < 1:
+        parser.error(f"--batches must be at least 1, not {options.batches}")
     if options.only:
         print(json.dumps(measure(options.only, options.device, options.batches)))
         return
-    rates: dict[str, float] = {}
+    chosen = options.learners or list(learners.registry())
+    measured: dict[str, Measured] = {}
     for device in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
-        print(f"{device}: {'learner':20s} {'samples/s':>10s} {'peak MB':>8s}")
-        for name in [*([BARE] if device == "cpu" else []), *learners.registry()]:
-            measured = apart(name, device, options.batches)
-            if measured is not None:
-                print(f"{'':5s}{name:20s} {measured['rate']:10,.0f} {measured['peak']:8,.0f}", flush=True)
+        print(f"{device:20s} {'samples/s':>10s} {'of bare':>8s} {'M, MB':>9s} {'peak MB':>8s}")
+        for name in chosen:
+            if (outcome := apart(name, device, options.batches)) is not None:
+                show(name, outcome)
                 if device == "cpu":
-                    rates[name] = measured["rate"]
-    draw(rates, options.out / "benchmark.png")
+                    measured[name] = outcome
+    for name, (_, ours) in PEERS.items():
+        if (outcome := peer_apart(name, options.peers_python, options.batches)) is not None:
+            measured[name] = outcome
+            show(name, outcome)
+            if ours in measured:
+                times = relative(measured[ours]) / relative(outcome)
+                print(f"{'':20s} {ours} learns {times:.1f} times as fast")
+    draw({name: relative(outcome) for name, outcome in measured.items()}, options.out / "benchmark.png")
     print(f"picture: {options.out / 'benchmark.png'}")
 
 

@@ -1,7 +1,8 @@
 """What a batch costs: each learner's `observe` beside a bare cross-entropy step on the same 20 images.
 
-    python benchmarks/step.py [--network mlp | slim-resnet18] [--learners cope]
+    python benchmarks/step.py [--network mlp | slim-resnet18] [--learners cope] [--compile]
 
+`--compile` sets the bare step beside itself by `torch.compile`, and tells what compiling cost.
 One core, random images of the right size (the arithmetic does not depend on their content), 10 new and
 10 replayed. Both are timed in turns in one process, so that a busy machine slows both; the ratio is of medians.
 """
@@ -25,17 +26,18 @@ SHAPES = {"mlp": (784,), "slim-resnet18": (3, 32, 32)}
 WARM_UP, TURNS = 250, 40
 
 
-def bare_step(network: str, channels_last: bool = False) -> Callable[[], None]:
+def bare_step(network: str, channels_last: bool = False, compiled: bool = False) -> Callable[[], None]:
     """`loss.backward()` and `optim.SGD` on 20 images: the yardstick."""
     model = SoftmaxNetwork(*trunk(network, SHAPES[network], 400), 10)
     if channels_last:
         model.to(memory_format=torch.channels_last)
+    passing = torch.compile(model) if compiled else model
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
     x, y = torch.rand(20, *SHAPES[network]), torch.randint(0, 10, (20,))
 
     def step() -> None:
         optimiser.zero_grad()
-        cross_entropy(model(x), y).backward()
+        cross_entropy(passing(x), y).backward()
         optimiser.step()
 
     return step
@@ -69,6 +71,17 @@ def seconds(step: Callable[[], None], repeats: int) -> float:
     return (time.perf_counter() - start) / repeats
 
 
+def compiled_steps(network: str) -> dict[str, Callable[[], None]]:
+    """The bare step by `torch.compile`, in both layouts of memory, after its first two calls: these compile."""
+    steps = {}
+    for layout, channels_last in {"": False, ", channels-last": True}.items():
+        step = bare_step(network, channels_last, compiled=True)
+        spent = 2 * seconds(step, 2)
+        print(f"compiling{layout}: {spent:.1f} s until the second batch is learnt", flush=True)
+        steps[f"compiled{layout}"] = step
+    return steps
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     captured = [name for name, kind in learners.registry().items() if kind.tensors_alone]
@@ -76,6 +89,7 @@ def main() -> None:
     parser.add_argument(
         "--learners", nargs="*", choices=captured, help="by default all whose step is tensors alone"
     )
+    parser.add_argument("--compile", action="store_true", help="also by torch.compile; its cost is told")
     options = parser.parse_args()
     network = options.network
     torch.set_num_threads(1)
@@ -83,6 +97,8 @@ def main() -> None:
     steps = {"bare cross-entropy": bare_step(network)}
     if network == "slim-resnet18":
         steps["bare, channels-last"] = bare_step(network, channels_last=True)
+    if options.compile:
+        steps |= compiled_steps(network)
     steps |= {name: observing(name, network) for name in options.learners or captured}
     for step in steps.values():
         seconds(step, WARM_UP if network == "mlp" else 5)
