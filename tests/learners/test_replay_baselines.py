@@ -87,3 +87,11 @@ def test_it_remembers_on_real_mnist(name, mnist_dir):
     """On the short imbalanced stream both are far above finetuning's 20 %."""
     source = stream("split-mnist", seed=0, imbalance=3, data_dir=mnist_dir)
     assert run(by_name(name, source, seed=0, device="cpu"), source).accuracy > 0.6
+
+
+def test_what_can_be_added_leaves_the_default_learning_rate_of_a_softmax():
+    rates = {
+        name: registry()[name]().settings.learning_rate
+        for name in ("reservoir", "cope-ce", "mir", "finetune")
+    }
+    assert set(rates.values()) == {0.05}

@@ -28,7 +28,7 @@ class ReplaySettings(SoftmaxSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class RehearsalSettings(Additions, ReplaySettings):
+class RehearsalSettings(ReplaySettings, Additions):
     """The same, with what can be added."""
 
 
