@@ -149,6 +149,7 @@ class WithAdditions(Learner):
     def _take_parts(self, state: State) -> None:
         super()._take_parts(state)
         if self._average is not None:
+            self._check_network(under("network.", state))  # the average is of the same network
             self._average.network.load_state_dict(under("average.", state))
             self._newest = int(state["newest"])
 

@@ -571,6 +571,12 @@ class Learner(ABC):
             self.memory.restore(under("memory.", state), self.device)
 
     def _take_network(self, weights: dict[str, Tensor]) -> None:
+        self._check_network(weights)
+        assert self.network is not None
+        self.network.load_state_dict(weights)
+
+    def _check_network(self, weights: dict[str, Tensor]) -> None:
+        """Refuse the weights of another network, by name and shape."""
         assert self.network is not None
         mine = {name: part.shape for name, part in self.network.state_dict().items()}
         theirs = {name: part.shape for name, part in weights.items()}
@@ -578,7 +584,6 @@ class Learner(ABC):
             if mine.get(name) != theirs.get(name):
                 shapes = [list(side[name]) if name in side else "absent" for side in (theirs, mine)]
                 raise CheckpointError(f"{name} is {shapes[0]} in the state, {shapes[1]} in the network")
-        self.network.load_state_dict(weights)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file, atomically."""
