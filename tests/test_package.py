@@ -80,6 +80,15 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
                 assert words[1:] in (["demo"], ["--help"])
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_experiment_on_every_page_is_one(page):
+    from everlearn.experiments.definition import check, parse
+
+    for block in re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.S):
+        if "[[panels]]" in block:
+            check(parse(block, page.name), page.name)
+
+
 def test_the_readme_is_short_and_its_links_lead_somewhere():
     text = (ROOT / "README.md").read_text("utf-8")
     assert len(text.splitlines()) < 150

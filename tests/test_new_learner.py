@@ -1,0 +1,95 @@
+"""The method in examples/new_learner.py, put where docs/new-learner.md says: found by name, and held to the contract."""
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "new-learner.md").read_text("utf-8")
+EXAMPLE = ROOT / "examples" / "new_learner.py"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """The environment of a copy of the package that has one file more."""
+    home = tmp_path_factory.mktemp("src")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src" / "everlearn", home / "everlearn", ignore=ignored)
+    assert "cp examples/new_learner.py src/everlearn/learners/slow_teacher.py" in PAGE
+    shutil.copy(EXAMPLE, home / "everlearn" / "learners" / "slow_teacher.py")
+    return {**os.environ, "PYTHONPATH": str(home), "OMP_NUM_THREADS": "1"}
+
+
+def run(command, package, *more):
+    """What a command of the page prints."""
+    assert command in PAGE
+    words = command.removeprefix("python -m ").split()
+    done = subprocess.run(
+        [sys.executable, "-m", *words, *more], env=package, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def steps(source):
+    """The statements of `step`, without its docstring."""
+    step = next(part for part in ast.walk(ast.parse(source)) if getattr(part, "name", "") == "step")
+    return [
+        ast.unparse(part) for part in step.body if not isinstance(getattr(part, "value", None), ast.Constant)
+    ]
+
+
+def test_it_is_complete_in_under_60_lines_and_the_page_shows_its_step():
+    source = EXAMPLE.read_text("utf-8")
+    assert len(source.splitlines()) < 60
+    shown = re.search(r"```python\n(.*?)```", PAGE, re.S)[1]
+    assert steps(shown) == steps(source)
+
+
+def test_the_contract_tests_find_it_and_it_keeps_the_contract(package):
+    command = "python -m pytest tests/learners/test_contract.py -k slow-teacher"
+    passed = re.search(r"(\d+) passed", run(command, package, "-p", "no:cacheprovider"))
+    assert int(passed[1]) > 25
+
+
+def test_the_command_line_finds_it_and_its_settings_are_flags(package):
+    printed = run("everlearn run --learner slow-teacher --distillation 0.5 --seeds 3", package, "--json")
+    assert json.loads(printed)["settings"]["distillation"] == 0.5
+
+
+class NothingReachesTheHost(TorchDispatchMode):
+    """Refuses what a CUDA graph can't hold: values read by the host, and shapes that depend on values."""
+
+    REFUSED = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function not in self.REFUSED, function
+        return function(*args, **(kwargs or {}))
+
+
+def test_its_step_is_tensors_alone(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
+    from new_learner import SlowTeacher
+
+    learner = SlowTeacher(hidden=16, memory_size=20, device="cpu")
+    learner.observe(torch.randn(6, 4), ["a", "b", "c"] * 2)
+    step, steps = learner.step, []
+
+    def watched(*tensors):
+        with NothingReachesTheHost():
+            steps.append(step(*tensors))
+
+    learner.step = watched
+    learner.observe(torch.randn(6, 4), ["a", "b", "c"] * 2)
+    assert len(steps) == 1
+    with pytest.raises(AssertionError), NothingReachesTheHost():
+        torch.ones(()).item()
