@@ -1,4 +1,4 @@
-"""The method in examples/new_learner.py, put where docs/new-learner.md says: found by name, and held to the contract."""
+"""The method in examples/new_learner.py, where docs/new-learner.md puts it: found by name, held to the contract."""
 
 import ast
 import json

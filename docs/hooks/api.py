@@ -14,9 +14,16 @@ LEARNERS = Path(__file__).parents[2] / "src" / "everlearn" / "learners"
 ROOMS = {
     "learners": (
         "The contract that all learners share, then one class per method with its settings.",
-        ["experiments.settings.learner", "learners.load", "learners.registry", "learners.base.Learner"]
-        + ["learners.base.Settings", "learners.additions.Additions", "learners.late.Told"]
-        + ["learners.snapshot.Snapshot"],
+        [
+            "experiments.settings.learner",
+            "learners.load",
+            "learners.registry",
+            "learners.base.Learner",
+            "learners.base.Settings",
+            "learners.additions.Additions",
+            "learners.late.Told",
+            "learners.snapshot.Snapshot",
+        ],
     ),
     "streams": (
         "S: what arrives. A stream by name, your own, recordings, the horizon and the paradigms.",
@@ -26,14 +33,25 @@ ROOMS = {
             "streams.base.Stream",
             "streams.base.Batch",
             "streams.own.as_stream",
-        ]
-        + ["streams.recording", "streams.horizon.Horizon", "streams.paradigms", "streams.datasets"],
+            "streams.recording",
+            "streams.horizon.Horizon",
+            "streams.paradigms",
+            "streams.datasets",
+        ],
     ),
     "memory": (
         "M: what is kept. Replay memories, prototypes, the table of labels.",
-        ["memory.base.ReplayMemory", "memory.replay.BalancedMemory", "memory.reservoir.ReservoirMemory"]
-        + ["memory.ring.RingMemory", "memory.scored.ScoredMemory", "memory.herded", "memory.short_term"]
-        + ["memory.prototypes.Prototypes", "memory.labels.LabelTable"],
+        [
+            "memory.base.ReplayMemory",
+            "memory.replay.BalancedMemory",
+            "memory.reservoir.ReservoirMemory",
+            "memory.ring.RingMemory",
+            "memory.scored.ScoredMemory",
+            "memory.herded",
+            "memory.short_term",
+            "memory.prototypes.Prototypes",
+            "memory.labels.LabelTable",
+        ],
     ),
     "losses": ("The PPP-loss.", ["losses.ppp_loss", "losses.ppp_gradient"]),
     "evaluation": (
@@ -43,8 +61,8 @@ ROOMS = {
             "evaluation.history",
             "evaluation.metrics",
             "evaluation.prequential",
-        ]
-        + ["evaluation.representation"],
+            "evaluation.representation",
+        ],
     ),
     "engine": (
         "How a learner meets a stream.",
@@ -52,8 +70,15 @@ ROOMS = {
     ),
     "experiments": (
         "The paper as data: settings, runs, the store, the report, the statistics.",
-        ["experiments.reproduce", "experiments.job.Job", "experiments.runner", "experiments.store"]
-        + ["experiments.settings", "experiments.statistics", "experiments.report"],
+        [
+            "experiments.reproduce",
+            "experiments.job.Job",
+            "experiments.runner",
+            "experiments.store",
+            "experiments.settings",
+            "experiments.statistics",
+            "experiments.report",
+        ],
     ),
     "adapters": ("In scikit-learn and in River.", ["adapters.sklearn", "adapters.river"]),
 }
