@@ -28,8 +28,13 @@ class ReplaySettings(SoftmaxSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class RehearsalSettings(ReplaySettings, Additions):
+class RehearsalSettings(Additions, ReplaySettings):
     """The same, with what can be added."""
+
+    learning_rate: float = (
+        SoftmaxSettings.learning_rate
+    )  # else that of Additions, which is every learner's, wins
+    """step size of plain SGD"""
 
 
 class ReplayLearner(SoftmaxLearner):
