@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from everlearn.capture import Captured
 from everlearn.engine.loop import Run
 from everlearn.engine.result import Result
 from everlearn.engine.watch import Stopwatch, one_thread
+from everlearn.learners.base import Learner
 from everlearn.memory.labels import as_labels
 from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
@@ -54,6 +56,24 @@ def _is_plain(run: Run) -> bool:
     )
 
 
+class Member(NamedTuple):
+    """What a learner has in place of graphs of its own while it is in a cohort.
+
+    A batch that it is given by itself, apart from the cohort's, is learnt eagerly.
+    """
+
+    learner: Learner
+    cohort: Cohort
+
+    def __call__(self, *inputs: Tensor) -> None:
+        """Learn from one batch by itself."""
+        self.learner.learn(*inputs)
+
+    def forget(self) -> None:
+        """The learner has replaced tensors, which the cohort's graphs work on."""
+        self.cohort.forget()
+
+
 class Cohort:
     """Runs of equal shape, in step with each other. The samples of all streams lie on the device from the start."""
 
@@ -82,7 +102,7 @@ class Cohort:
         self._load_kernels()
         alone = [learner._captured for learner in self.learners]
         for learner in self.learners:
-            learner._captured = self  # type: ignore[assignment]
+            learner._captured = Member(learner, self)
         try:
             with one_thread(), self._watch:
                 for batches in zip(*self._batches, strict=True):
