@@ -47,7 +47,7 @@ def _shape(run: Run) -> tuple[object, ...]:
 
 def _is_plain(run: Run) -> bool:
     on_gpu = run.learner.device.type == "cuda" and run.learner.tensors_alone
-    watched = run.evaluator.asynchronous or run.evaluator.prequential or run.detector is not None
+    watched = run.evaluator.asynchronous or run.evaluator.prequential or run.lookout.detector is not None
     hindered = run.clock is not None or run.novelty is not None or run.limit is not None
     kept = run.kept is not None
     finite = run.stream.samples is not None
