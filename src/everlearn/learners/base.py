@@ -46,6 +46,7 @@ class Learner(Asking, Controlled, Stateful):
     def observe(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from one batch, the first time it is seen."""
         x, labels, new = self._accept(x, y)
+        self._try(x)
         self._hear(t, "observe")
         self._meet(x, new)
         self._learn(x, self.prepare(labels))
@@ -55,6 +56,7 @@ class Learner(Asking, Controlled, Stateful):
     def revisit(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from a batch again, where the horizon is wider than a batch. Nothing is stored or counted."""
         x, labels, new = self._accept(x, y)
+        self._try(x)
         if new:
             raise ValueError(
                 f"{type(self).__name__}.revisit got the label {new[0]!r}, which was never observed"
@@ -87,7 +89,6 @@ class Learner(Asking, Controlled, Stateful):
         new = self.labels.new(labels)
         classes = len(self.labels) + len(new)
         self._check_room(classes)
-        self._try(x)
         return x, labels, new
 
     def _try(self, x: Tensor) -> None:
