@@ -74,3 +74,13 @@ def test_what_a_hand_written_step_would_get_wrong_goes_by_autograd():
 def test_a_single_layer_is_no_accident(kind):
     layer = nn.Linear(12, 3) if kind is nn.Linear else nn.Flatten()
     assert not is_by_hand(layer, [torch.zeros(1, requires_grad=True)])
+
+
+def test_a_copy_of_a_network_and_its_passage_moves_apart_from_the_original():
+    network = mlp()
+    through = passages(network, list(network.parameters()))
+    twin, of_twin = copy.deepcopy((network, through))
+    before = [part.clone() for part in network.parameters()]
+    of_twin(torch.rand(4, 12)).descend(torch.ones(4, 5), 0.1)
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), before, strict=True))
+    assert not torch.equal(twin[1].weight, network[1].weight)

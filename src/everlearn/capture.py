@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-__all__ = ["Captured"]
+__all__ = ["Captured", "Graphed"]
 
 # How often a shape is met eagerly before it is worth a graph; libraries also set themselves up meanwhile.
 EAGER_FIRST = 3
+
+
+class Graphed(Protocol):
+    """What is called in place of a tensor-only function, and may have recorded the tensors that it works on."""
+
+    def __call__(self, *inputs: Tensor) -> None:
+        """Do what the function does with these."""
+
+    def forget(self) -> None:
+        """Drop what was recorded: the tensors were replaced."""
 
 
 class Captured:

@@ -7,6 +7,7 @@ one core of a CPU that takes 0.4 of the time of autograd and a step of SGD (benc
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -36,8 +37,8 @@ def passages(network: nn.Module, parameters: list[Tensor]) -> Callable[[Tensor],
     trained = {id(parameter) for parameter in parameters}
     if layers and trained == {id(part) for layer in layers for part in (layer.weight, layer.bias)}:
         chain: list[tuple[Tensor, Tensor]] = [(layer.weight, layer.bias) for layer in layers]
-        return lambda x: _ChainPassage(chain, x)
-    return lambda x: _AutogradPassage(network, parameters, x)
+        return functools.partial(_ChainPassage, chain)
+    return functools.partial(_AutogradPassage, network, parameters)
 
 
 class _AutogradPassage(Passage):

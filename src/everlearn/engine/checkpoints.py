@@ -20,6 +20,7 @@ from torch import Tensor
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.evaluation.record import from_record, to_record
+from everlearn.learners.state import under
 from everlearn.memory.labels import as_labels, decode_label, encode_label
 from everlearn.streams.base import Batch
 from everlearn.words import differing
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Kept"]
 
-# What of a run is a plain number, a list of them or None, and is written as it is.
-PLAIN = ("taken", "arrived", "missed", "moment", "task", "told", "correct", "sizes", "changes", "done")
+# What of a run and of its lookout is a plain number, a list of them or None, and is written as it is.
+PLAIN = ("taken", "arrived", "missed", "told", "done")
+SEEN = ("moment", "task", "correct", "sizes", "changes")
 
 
 class Kept:
@@ -49,7 +51,7 @@ class Kept:
                 "a checkpoint is written after every so many batches: say how many, "
                 "with Evaluator(every=N) or --every N"
             )
-        if run.detector is not None:
+        if run.lookout.detector is not None:
             raise ValueError(
                 "a run with a drift detector can't be kept on disk: detectors have no state to write"
             )
@@ -65,7 +67,7 @@ class Kept:
     def save(self, worker: EvaluationWorker | None = None) -> None:
         """Write the run as it is now, all evaluations included; the time that takes is not the learner's."""
         if worker is not None:
-            self.run.history += worker.collect(wait=True)
+            self.run.lookout.history += worker.collect(wait=True)
         with self.run.watch.stopped():
             save(self.run, self.path, 0 if self.latest is None else fingerprint(self.latest))
 
@@ -93,27 +95,28 @@ class Kept:
 
 def save(run: Run, path: Path, last: int) -> None:
     """Write a run as it is now, atomically. last: the fingerprint of the last batch it took."""
-    history, confusions = to_record(run.history)
-    clock, novelty = run.clock, run.novelty
+    lookout, clock, novelty = run.lookout, run.clock, run.novelty
+    history, confusions = to_record(lookout.history)
     record = {
         "terms": _terms(run),
         "last": last,
-        "met": sorted(run.met),
-        "looked": run._looked,
+        "met": sorted(lookout.met),
+        "looked": lookout.looked,
         "seconds": run.watch.seconds,
         "late": None if clock is None else clock._late,
         "novelty": None if novelty is None else _plain(vars(novelty)),
         "history": history,
-        "prototypes": [encode_label(label) for label in run._prototypes],
+        "prototypes": [encode_label(label) for label in lookout.prototypes],
         **{name: getattr(run, name) for name in PLAIN},
+        **{name: getattr(lookout, name) for name in SEEN},
     }
     state = run.learner.state_dict()
     kept, samples = run.horizon.state()
     state["run.record"] = _as_bytes({**record, "horizon": kept})
     state["run.confusions"] = confusions
     state |= {f"run.horizon.{name}": part for name, part in samples.items()}
-    if run._prototypes:
-        state["run.prototypes"] = torch.stack(list(run._prototypes.values()))
+    if lookout.prototypes:
+        state["run.prototypes"] = torch.stack(list(lookout.prototypes.values()))
     checkpoint.write(state, path)
 
 
@@ -136,15 +139,19 @@ def restore(run: Run, path: Path) -> int:
     run.learner.load_state_dict(_of_learner(state))
     for name in PLAIN:
         setattr(run, name, record[name])
-    run.met, run._looked, run.watch.seconds = set(record["met"]), record["looked"], record["seconds"]
+    run.watch.seconds = record["seconds"]
     if run.clock is not None:
         run.clock._late = record["late"]
     if run.novelty is not None:
         vars(run.novelty).update(_unplain(record["novelty"]))
-    run.history = from_record(record["history"], state["run.confusions"])
+    lookout = run.lookout
+    for name in SEEN:
+        setattr(lookout, name, record[name])
+    lookout.met, lookout.looked = set(record["met"]), record["looked"]
+    lookout.history = from_record(record["history"], state["run.confusions"])
     vectors = state.get("run.prototypes", torch.empty(0)).to(run.learner.device)
-    run._prototypes = dict(zip(map(decode_label, record["prototypes"]), vectors, strict=True))
-    run.horizon.restore(record["horizon"], _under("run.horizon.", state))
+    lookout.prototypes = dict(zip(map(decode_label, record["prototypes"]), vectors, strict=True))
+    run.horizon.restore(record["horizon"], under("run.horizon.", state))
     return int(record["last"])
 
 
@@ -182,10 +189,6 @@ def _terms(run: Run) -> dict[str, Any]:
 
 def _of_learner(state: State) -> State:
     return {name: part for name, part in state.items() if not name.startswith("run.")}
-
-
-def _under(prefix: str, state: State) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): part for name, part in state.items() if name.startswith(prefix)}
 
 
 def _as_bytes(value: Any) -> Tensor:

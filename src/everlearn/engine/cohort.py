@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from everlearn.capture import Captured
 from everlearn.engine.loop import Run
 from everlearn.engine.result import Result
 from everlearn.engine.watch import Stopwatch, one_thread
+from everlearn.learners.base import Learner
 from everlearn.memory.labels import as_labels
 from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
@@ -45,13 +47,31 @@ def _shape(run: Run) -> tuple[object, ...]:
 
 def _is_plain(run: Run) -> bool:
     on_gpu = run.learner.device.type == "cuda" and run.learner.tensors_alone
-    watched = run.evaluator.asynchronous or run.evaluator.prequential or run.detector is not None
+    watched = run.evaluator.asynchronous or run.evaluator.prequential or run.lookout.detector is not None
     hindered = run.clock is not None or run.novelty is not None or run.limit is not None
     kept = run.kept is not None
     finite = run.stream.samples is not None
     return (
         on_gpu and finite and not watched and not hindered and not kept and run.horizon.horizon == Horizon()
     )
+
+
+class Member(NamedTuple):
+    """What a learner has in place of graphs of its own while it is in a cohort.
+
+    A batch that it is given by itself, apart from the cohort's, is learnt eagerly.
+    """
+
+    learner: Learner
+    cohort: Cohort
+
+    def __call__(self, *inputs: Tensor) -> None:
+        """Learn from one batch by itself."""
+        self.learner.learn(*inputs)
+
+    def forget(self) -> None:
+        """The learner has replaced tensors, which the cohort's graphs work on."""
+        self.cohort.forget()
 
 
 class Cohort:
@@ -82,7 +102,7 @@ class Cohort:
         self._load_kernels()
         alone = [learner._captured for learner in self.learners]
         for learner in self.learners:
-            learner._captured = self  # type: ignore[assignment]
+            learner._captured = Member(learner, self)
         try:
             with one_thread(), self._watch:
                 for batches in zip(*self._batches, strict=True):

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, NamedTuple
-
-import torch
 
 from everlearn.checkpoint import CheckpointError
 from everlearn.engine.checkpoints import Kept
 from everlearn.engine.clock import Clock
 from everlearn.engine.horizon import HorizonMemory
+from everlearn.engine.lookout import Lookout
 from everlearn.engine.novelty import Novelty
-from everlearn.engine.result import Embedding, Result
+from everlearn.engine.result import Result
 from everlearn.engine.terms import StreamError, as_detector, changes, check_told, failed, in_order
 from everlearn.engine.watch import Stopwatch, one_thread
 from everlearn.evaluation.evaluator import Evaluator
-from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.worker import EvaluationWorker
 from everlearn.learners.base import Learner
-from everlearn.memory.labels import Label, as_labels
+from everlearn.memory.labels import as_labels
 from everlearn.streams import as_stream
 from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
@@ -31,9 +29,6 @@ from everlearn.streams.paradigms import Paradigm, paradigm
 __all__ = ["Result", "StreamError", "run"]
 
 Progress = Callable[[int], None]
-
-# So many held-out samples make a picture of the embedding, and stay few enough to keep with a result.
-IN_A_PICTURE = 1000
 
 
 class Arrival(NamedTuple):
@@ -115,22 +110,12 @@ class Run:
         self.evaluator = evaluator or Evaluator()
         if self.paradigm is not None and self.paradigm.evaluator_told_t:
             self.evaluator = dataclasses.replace(self.evaluator, confined=True)
-        self.detector = as_detector(detector)
-        self.history: list[Evaluation] = []
-        self.correct: list[int] = []
-        self.sizes: list[int] = []
-        self.changes: list[int] = []
+        self.lookout = Lookout(self.evaluator, self.stream, as_detector(detector))
         self.arrived = self.missed = 0
-        self.moment = 0  # how many samples had arrived when the last batch was learnt
-        self.task: int | None = None  # what the stream says, for the evaluator
         self.told: Any = None  # what the learner was told last
-        self.met: set[int] = set()
-        self._concepts = len(self.stream.tests)
         self.watch = Stopwatch(learner.device)
         self.work = Stopwatch(learner.device)
         self.failure: StreamError | None = None
-        self._prototypes: dict[Label, torch.Tensor] = {}
-        self._looked = -1
         self.taken = 0  # how many batches of the stream are done with
         self.done = False
         self.kept = None if checkpoint is None else Kept(self, checkpoint)
@@ -145,7 +130,7 @@ class Run:
                 self._go(worker)
                 self.end(worker)
             if worker is not None:
-                self.history += worker.collect(wait=True)
+                self.lookout.history += worker.collect(wait=True)
             if self.kept is not None:
                 self.kept.end()
         finally:
@@ -165,15 +150,15 @@ class Run:
             self.stream.name,
             self.learner.seed,
             {"network": self.learner.network_name, **dataclasses.asdict(self.learner.settings)},
-            self.history,
+            self.lookout.history,
             self.arrived,
             self.watch.seconds,
             self.learner.footprint(),
             self.missed,
-            self.correct,
-            self.sizes,
-            self.changes,
-            self._embedding(),
+            self.lookout.correct,
+            self.lookout.sizes,
+            self.lookout.changes,
+            self.lookout.embedding(self.learner),
         )
 
     def _go(self, worker: EvaluationWorker | None) -> None:
@@ -247,15 +232,14 @@ class Run:
 
     def before(self, batch: Batch, worker: EvaluationWorker | None = None) -> None:
         """What comes before a batch is learnt: if it is of another task, the last one has ended."""
-        if changes(self.task, batch.t) and self.evaluator.due(self.learner.batches, transition=True):
+        if changes(self.lookout.task, batch.t) and self.evaluator.due(self.learner.batches, transition=True):
             self._look(worker)
-        self.task = batch.t if batch.t is not None else self.task
+        if batch.t is not None:
+            self.lookout.task = batch.t
 
     def after(self, batch: Batch, worker: EvaluationWorker | None = None, until: int | None = None) -> None:
         """What follows when a batch was learnt; `until`: how many samples had come with it, by default all."""
-        if len(self.met) < self._concepts:
-            self.met.update(self.stream.current(until or self.arrived))
-        self.moment = self.arrived
+        self.lookout.learnt(until or self.arrived, self.arrived)
         self.horizon.add(batch.x, batch.y, self.told)
         if self.horizon.over():
             self._end_horizon()
@@ -263,14 +247,14 @@ class Run:
         if self.evaluator.due(self.learner.batches, transition=False):
             self._look(worker)
         if worker is not None:
-            self.history += worker.collect()
+            self.lookout.history += worker.collect()
         if self.kept is not None and self.evaluator.due(self.learner.batches, transition=False):
             self.kept.save(worker)
 
     def _end_horizon(self) -> None:
         with self._working():
             if self.horizon.close(self.learner, self.progress):
-                self._looked = -1  # what the evaluator saw last is no longer so
+                self.lookout.looked = -1  # what the evaluator saw last is no longer so
 
     def _working(self) -> AbstractContextManager[object]:
         """What the learner does in here takes its time, if a clock measures that."""
@@ -285,65 +269,12 @@ class Run:
             raise ValueError(f"batch {number} of the stream {self.stream.name!r}: {error}") from error
 
     def _predicted(self, batch: Batch) -> list[bool] | None:
-        """Test, then train: which samples of a batch are predicted rightly before it is learnt."""
-        wanted = (
-            self.evaluator.prequential or self.clock or self.detector is not None or self.novelty is not None
-        )
-        if not wanted:
+        """Which samples of a batch are predicted rightly before it is learnt, if anybody wants to know."""
+        wanted = self.evaluator.prequential or self.lookout.detector is not None
+        if not (wanted or self.clock or self.novelty is not None):
             return None
         with self.watch.stopped():
-            truth = as_labels(batch.y)
-            right = [False] * len(truth)
-            if self.learner.classes:
-                predicted = self.learner.predict(batch.x)
-                right = [guess == label for guess, label in zip(predicted, truth, strict=False)]
-            self.correct.append(sum(right))
-            self.sizes.append(len(truth))
-            if self.detector is not None:
-                for place, is_right in enumerate(right):
-                    self.detector.update(0 if is_right else 1)
-                    if self.detector.drift_detected:
-                        self.changes.append(self.arrived - len(right) + place + 1)
-        return right
-
-    def _asked(self) -> tuple[Sequence[tuple[Any, Any]], tuple[int, ...] | None, frozenset[int] | None]:
-        """Held-out samples of each concept, as the evaluator wants them; which are in force, and which ever were.
-
-        None for these two where the samples aren't of the stream's concepts one by one.
-        """
-        static = self.evaluator.concepts == "static"
-        tests = self.evaluator.tests
-        if tests is None:
-            tests = self.stream.tests if static else self.stream.tests_at(self.moment)
-        if len(tests) != self._concepts:
-            return tests, None, None
-        return tests, self.stream.current(self.moment), frozenset(self.met)
-
-    def _embedding(self) -> Embedding | None:
-        """Some held-out samples and the prototypes as the learner places them at the end, for a picture."""
-        concepts, _, met = self._asked()
-        tests = [test for i, test in enumerate(concepts) if met is None or i in met]
-        if not self.evaluator.representation or not tests:
-            return None
-        # From all over each concept, since held-out samples often lie class by class.
-        steps = [-(-len(y) * len(tests) // IN_A_PICTURE) for _, y in tests]
-        pairs = list(zip(tests, steps, strict=True))
-        features = torch.cat([self.learner.embed(x[::step]) for (x, _), step in pairs]).cpu()
-        labels = [label for (_, y), step in pairs for label in as_labels(y[::step])]
-        return Embedding(features, labels, getattr(self.learner, "prototypes", {}))
+            return self.lookout.predict(self.learner, batch, self.arrived)
 
     def _look(self, worker: EvaluationWorker | None) -> None:
-        """Let the evaluator look, unless it has just looked or there is nothing to look at."""
-        if self._looked == self.learner.batches:
-            return
-        tests, current, met = self._asked()
-        if not tests:
-            return
-        self._looked = self.learner.batches
-        before, self._prototypes = self._prototypes, getattr(self.learner, "prototypes", {})
-        asked = (tests, self.task or 0, current, met, before)
-        if worker is not None:
-            worker.submit(self.learner, *asked)
-        else:
-            with self.watch.stopped():
-                self.history.append(self.evaluator.evaluate(self.learner, *asked))
+        self.lookout.look(self.learner, self.watch, worker)

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError
-from everlearn.learners.base import OWN_FUNCTION, Learner, read_meta
+from everlearn.learners.base import Learner
+from everlearn.learners.foundation import OWN_FUNCTION, OWN_NETWORK
+from everlearn.learners.state import read_meta
 from everlearn.words import nearest
 
 __all__ = ["find", "load", "registry"]
@@ -52,7 +54,7 @@ def load(
     """
     state = checkpoint.read(path)
     meta = read_meta(state)
-    own = str(meta["network"]).startswith("module:")
+    own = str(meta["network"]).startswith(OWN_NETWORK)
     if own and network is None:
         raise CheckpointError(
             f"{os.fspath(path)} was saved with a network of your own: load(path, network=...)"

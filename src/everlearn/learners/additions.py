@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from everlearn.augmentation import AUGMENTATIONS, Views
 from everlearn.checkpoint import State
-from everlearn.learners.base import Learner, Settings, under
+from everlearn.learners.base import Learner, Settings
+from everlearn.learners.state import under
 from everlearn.memory.labels import Label
 from everlearn.networks import SoftmaxNetwork
 

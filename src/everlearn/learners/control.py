@@ -2,61 +2,84 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from everlearn.learners.foundation import Foundation
+from everlearn.learners.snapshot import in_turn
 from everlearn.memory.labels import Label, as_labels
 from everlearn.words import differing
 
-if TYPE_CHECKING:
-    from everlearn.learners.base import Learner
-
-__all__ = ["forget", "merge"]
+__all__ = ["Controlled"]
 
 
-def forget(learner: Learner, label: Label) -> None:
-    """Remove a class with all that is kept of it; the slots of the classes after it move down by one."""
-    (label,) = as_labels([label])
-    if label not in learner.labels:
-        raise ValueError(f"{type(learner).__name__}.forget got the label {label!r}, which was never observed")
-    learner._forget_class(learner.labels.slot(label))
-    learner.labels.remove(label)
+class Controlled(Foundation):
+    """The part of a learner that others have a say in."""
 
-
-def merge(learner: Learner, other: Learner) -> None:
-    """Take in the classes and the memory of another learner, which stays as it is."""
-    _check(learner, other)
-    for label in other.classes:
-        learner.labels.add(label)
-    learner._open_classes(len(learner.labels))
-    learner._merge(other, np.array(learner.labels.slots(other.classes), np.int64))
-    learner.batches += other.batches
-    learner.samples += other.samples
-
-
-def _check(learner: Learner, other: Learner) -> None:
-    """Refuse a learner that can't be taken in, before anything changes."""
-    name = type(learner).__name__
-    if type(other) is not type(learner) or other is learner:
-        kind = "itself" if other is learner else type(other).__name__
-        raise ValueError(f"{name}.merge takes another {name}, not {kind}")
-    if learner.memory is None:
-        raise ValueError(f"{learner.name} has no memory, so that there is nothing to merge")
-    mine, theirs = learner._identity(), other._identity()
-    for part in mine:
-        if mine[part] != theirs[part]:
-            here, there = differing(mine[part], theirs[part])
+    @in_turn
+    def forget(self, label: Label) -> None:
+        """Remove a class at once and for good: prototype, exemplars, counters, logit. It may come again, as new."""
+        (label,) = as_labels([label])
+        if label not in self.labels:
             raise ValueError(
-                f"{name}.merge takes a learner with the same {part}: {here!r} here, {there!r} there"
+                f"{type(self).__name__}.forget got the label {label!r}, which was never observed"
             )
-    for each in (learner, other):
-        if not each.labels:
-            raise ValueError(f"{name}.merge takes learners that have both learnt something")
-    if (learner.sample_shape, learner.sample_type) != (other.sample_shape, other.sample_type):
-        shapes = [f"{list(each.sample_shape or ())} of {each.sample_type}" for each in (learner, other)]
-        raise ValueError(
-            f"{name}.merge takes a learner of the same samples: {shapes[0]} here, {shapes[1]} there"
-        )
-    learner._check_room(len(learner.labels) + len(learner.labels.new(other.classes)))
-    learner._check_merge(other)
+        self._forget_class(self.labels.slot(label))
+        self.labels.remove(label)
+        self._least = None
+
+    def _forget_class(self, slot: int) -> None:
+        """Drop what is kept of a class; those after it move down by one."""
+        if self.memory is not None:
+            self.memory.forget(slot)
+
+    @in_turn
+    def merge(self, other: Self) -> None:
+        """Take in what another learner keeps, which saw another part of the stream and stays as it is.
+
+        Memories combine by their own rule; prototypes are taken anew from memory. The weights stay this one's.
+        """
+        self._check_other(other)
+        for label in other.classes:
+            self.labels.add(label)
+        self._open_classes(len(self.labels))
+        self._merge(other, np.array(self.labels.slots(other.classes), np.int64))
+        self.batches += other.batches
+        self.samples += other.samples
+        self._least = None
+
+    def _check_other(self, other: Self) -> None:
+        """Refuse a learner that can't be taken in, before anything changes."""
+        name = type(self).__name__
+        if type(other) is not type(self) or other is self:
+            kind = "itself" if other is self else type(other).__name__
+            raise ValueError(f"{name}.merge takes another {name}, not {kind}")
+        if self.memory is None:
+            raise ValueError(f"{self.name} has no memory, so that there is nothing to merge")
+        mine, theirs = self._identity(), other._identity()
+        for part in mine:
+            if mine[part] != theirs[part]:
+                here, there = differing(mine[part], theirs[part])
+                raise ValueError(
+                    f"{name}.merge takes a learner with the same {part}: {here!r} here, {there!r} there"
+                )
+        for each in (self, other):
+            if not each.labels:
+                raise ValueError(f"{name}.merge takes learners that have both learnt something")
+        if (self.sample_shape, self.sample_type) != (other.sample_shape, other.sample_type):
+            shapes = [f"{list(each.sample_shape or ())} of {each.sample_type}" for each in (self, other)]
+            raise ValueError(
+                f"{name}.merge takes a learner of the same samples: {shapes[0]} here, {shapes[1]} there"
+            )
+        self._check_room(len(self.labels) + len(self.labels.new(other.classes)))
+        self._check_merge(other)
+
+    def _check_merge(self, other: Any) -> None:
+        """Refuse a learner that can't be taken in, where that is for the method to say."""
+
+    def _merge(self, other: Any, slots: NDArray[np.int64]) -> None:
+        """Take in what the other keeps. slots: where each of its classes lies here; all of them are open."""
+        assert self.memory is not None
+        self.memory.merge(other.memory, slots)

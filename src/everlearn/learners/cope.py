@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from everlearn.checkpoint import State
 from everlearn.learners.additions import Additions, WithAdditions
-from everlearn.learners.base import CHUNK
+from everlearn.learners.predicting import CHUNK
 from everlearn.losses import Gradient, ppp_gradient
 from everlearn.memory.labels import Label
 from everlearn.memory.prototypes import Prototypes

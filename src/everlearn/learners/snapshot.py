@@ -14,7 +14,8 @@ from torch import Tensor
 from everlearn.memory.labels import Label
 
 if TYPE_CHECKING:
-    from everlearn.learners.base import Learner
+    from everlearn.learners.foundation import Foundation
+    from everlearn.learners.predicting import Predicting
 
 __all__ = ["Snapshot", "Turn", "in_turn"]
 
@@ -41,7 +42,7 @@ def in_turn(method: Method) -> Method:
     """What this method of a learner does, another thread finds done or not begun, never half done."""
 
     @functools.wraps(method)
-    def waiting(self: Learner, *args: Any, **kwargs: Any) -> Any:
+    def waiting(self: Foundation, *args: Any, **kwargs: Any) -> Any:
         with self._turn:
             return method(self, *args, **kwargs)
 
@@ -54,7 +55,7 @@ class Snapshot:
     batches, samples: how much the learner had observed.
     """
 
-    def __init__(self, still: Learner, exemplars: dict[Label, int]) -> None:
+    def __init__(self, still: Predicting, exemplars: dict[Label, int]) -> None:
         self._still = still
         self._exemplars = exemplars
         self.batches, self.samples = still.batches, still.samples

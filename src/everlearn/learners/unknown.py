@@ -11,7 +11,7 @@ from everlearn.labelcode import UNKNOWN
 from everlearn.memory.labels import Label
 
 if TYPE_CHECKING:
-    from everlearn.learners.base import Learner
+    from everlearn.learners.predicting import Predicting
 
 __all__ = ["threshold", "withhold"]
 
@@ -28,7 +28,7 @@ def withhold(predicted: list[Label], scores: Tensor, least: float) -> list[Label
     return [label if is_known else UNKNOWN for label, is_known in zip(predicted, known, strict=True)]
 
 
-def threshold(learner: Learner) -> float:
+def threshold(learner: Predicting) -> float:
     """The score below which the exemplars' own best scores lie with the frequency that the setting accepts.
 
     Of new samples somewhat more are lost, since the exemplars are also learnt from. Without exemplars it is −∞.
