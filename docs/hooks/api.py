@@ -19,7 +19,7 @@ ROOMS = {
             "learners.load",
             "learners.registry",
             "learners.base.Learner",
-            "learners.base.Settings",
+            "learners.settings.Settings",
             "learners.additions.Additions",
             "learners.late.Told",
             "learners.snapshot.Snapshot",
@@ -83,12 +83,15 @@ ROOMS = {
     "adapters": ("In scikit-learn and in River.", ["adapters.sklearn", "adapters.river"]),
 }
 
+# The contract is shown whole, though it is written in parts.
+OPTIONS = {"learners.base.Learner": "\n    options:\n      inherited_members: true"}
+
 
 def on_files(files: Files, config: Any) -> Files:
     """Add a page for each room."""
     for room, (sentence, shown) in ROOMS.items():
         names = shown + (_methods() if room == "learners" else [])
-        blocks = "\n\n".join(f"::: everlearn.{name}" for name in names)
+        blocks = "\n\n".join(f"::: everlearn.{name}{OPTIONS.get(name, '')}" for name in names)
         page = f"# {room.capitalize()}\n\n{sentence}\n\n{blocks}\n"
         files.append(File.generated(config, f"api/{room}.md", content=page))
     return files

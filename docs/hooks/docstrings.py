@@ -23,7 +23,8 @@ class AsMarkdown(griffe.Extension):
 def as_markdown(text: str) -> str:
     """A docstring of ours as Markdown: examples fenced, a paragraph of parameters as a list."""
     text = PROMPT.sub(lambda found: f"```pycon\n{found[0]}\n```", text)
-    return PARAMETERS.sub(lambda found: _listed(found[0]), text)
+    first, _, rest = text.partition("\n\n")  # the first sentence is one, whatever colons are in it
+    return f"{first}\n\n" + PARAMETERS.sub(lambda found: _listed(found[0]), rest)
 
 
 def _listed(paragraph: str) -> str:
