@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/everlearn demo
@@ -17,8 +17,11 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.installed
+	$(BIN)/mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) runs build dist
+	rm -rf $(VENV) runs build dist site
 
 # torch by its exact version: elsewhere than Linux, and where a CPU build is offered, it is the same release.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -38,4 +41,5 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/learn_one.py
 	$(BIN)/python benchmarks/compare.py --peers-python $(PEERS)
+	$(BIN)/python benchmarks/checkpoint.py
 	-$(BIN)/python benchmarks/parallel.py

@@ -11,9 +11,20 @@ from everlearn.learners.base import NotLearntYet
 
 WITH_MEMORY = [name for name, kind in registry().items() if hasattr(kind.Settings(), "memory_size")]
 with_memory = pytest.mark.parametrize("name", WITH_MEMORY)
+IN_WEIGHTS = ["cn-dpm", "curl"]  # what they know of a class is in their weights
+who_can_forget = pytest.mark.parametrize("name", sorted(registry().keys() - set(IN_WEIGHTS)))
 
 
-@every_learner
+@pytest.mark.parametrize("name", IN_WEIGHTS)
+def test_who_knows_a_class_by_weights_alone_refuses_to_forget_it(name):
+    learner = taught(name)
+    before = learner.state_dict()
+    with pytest.raises(ValueError, match="can't forget"):
+        learner.forget("b")
+    assert same_state(before, learner.state_dict())
+
+
+@who_can_forget
 def test_a_forgotten_class_is_gone_from_everything_that_can_be_asked(name):
     learner = taught(name)
     learner.end_horizon()
@@ -27,7 +38,7 @@ def test_a_forgotten_class_is_gone_from_everything_that_can_be_asked(name):
         assert "b" not in learner.memory.samples()[1]
 
 
-@every_learner
+@who_can_forget
 def test_the_others_are_scored_as_before_a_class_was_forgotten(name):
     learner = taught(name, labels=("a", "b", "c", "d"))
     x = torch.randn(30, 6)
@@ -39,7 +50,7 @@ def test_the_others_are_scored_as_before_a_class_was_forgotten(name):
     torch.testing.assert_close(after, before[:, [0, 2, 3]])
 
 
-@every_learner
+@who_can_forget
 def test_a_forgotten_class_may_come_again_as_new(name):
     learner = taught(name)
     learner.forget("a")
@@ -50,7 +61,7 @@ def test_a_forgotten_class_may_come_again_as_new(name):
     assert set(learner.predict(torch.randn(40, 6))) <= {"a", "b", "c"}
 
 
-@every_learner
+@who_can_forget
 @pytest.mark.parametrize("gone", [["b"], ["c", "a"], ["a", "b", "c"]])
 def test_a_run_resumed_after_a_class_was_forgotten_is_bit_identical(name, gone, tmp_path):
     first = taught(name)
@@ -67,7 +78,7 @@ def test_a_run_resumed_after_a_class_was_forgotten_is_bit_identical(name, gone, 
     assert first.footprint() == second.footprint()
 
 
-@every_learner
+@who_can_forget
 def test_room_that_had_doubled_shrinks_again_and_is_resumed(name, tmp_path):
     learner = make(name, memory_size=100)
     for start in range(0, 20, 4):
@@ -79,7 +90,7 @@ def test_room_that_had_doubled_shrinks_again_and_is_resumed(name, tmp_path):
     assert same_state(learner.state_dict(), load(tmp_path / "state", device="cpu").state_dict())
 
 
-@every_learner
+@who_can_forget
 def test_when_the_last_class_is_forgotten_it_has_seen_no_label(name):
     learner = taught(name, labels=("a",))
     learner.forget("a")
@@ -114,7 +125,9 @@ def two(name):
 def test_merged_learners_know_the_classes_and_exemplars_of_both(name):
     first, second = two(name)
     theirs = second.state_dict()
-    weights = [part.clone() for part in first.network.body.parameters()] if name != "cope" else []
+    weights = (
+        [part.clone() for part in first.network.body.parameters()] if name not in ("cope", "cope+") else []
+    )
     first.merge(second)
     assert first.classes == ["a", "b", "c", "d"]
     assert set(second.exemplars()) >= {"c", "d"} and first.exemplars()["d"] > 0
@@ -122,7 +135,9 @@ def test_merged_learners_know_the_classes_and_exemplars_of_both(name):
         assert all(count > 0 for count in first.exemplars().values())
     assert (first.batches, first.samples) == (12, 60)
     assert same_state(theirs, second.state_dict())
-    for before, after in zip(weights, [] if name == "cope" else first.network.body.parameters(), strict=True):
+    for before, after in zip(
+        weights, [] if name in ("cope", "cope+") else first.network.body.parameters(), strict=True
+    ):
         assert torch.equal(before, after)
     teach(first, torch.randn(3, 6), ["d", "e", "a"], 0)
     assert set(first.predict(torch.randn(9, 6))) <= set("abcde")

@@ -181,6 +181,8 @@ class Average:
     @torch.no_grad()
     def follow(self, decay: float, age: Tensor) -> None:
         """Move towards the weights as they are now. Tensors alone."""
+        if not self._means:  # a fixed embedding
+            return
         if age.is_cuda:
             share = 1 - ((1 + age[0]) / (10 + age[0])).clamp(max=decay)
             changes = torch._foreach_sub(self._weights, self._means)

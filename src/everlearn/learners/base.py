@@ -93,12 +93,17 @@ class Learner(Asking, Controlled, Stateful):
 
     def _try(self, x: Tensor) -> None:
         """Let a network refuse a batch before anything changes: for its length, or for what is in it."""
-        if self.network is None or not self.may_refuse:
+        network = self._trained_with()
+        if network is None or not self.may_refuse:
             return
         lengths = self.passed(len(x)) - self._tried
         with torch.random.fork_rng(devices=[]):
-            try_batch(self.network, x.to(self.device), lengths)
+            try_batch(network, x.to(self.device), lengths)
         self._tried |= lengths
+
+    def _trained_with(self) -> nn.Module | None:
+        """What a batch passes in training mode, and what may refuse it."""
+        return self.network
 
     @property
     def may_refuse(self) -> bool:

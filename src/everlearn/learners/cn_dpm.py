@@ -252,6 +252,14 @@ class CNDPM(Learner):
         experts.eval()  # batch-norm's statistics are of an expert's sleep
         self.short_term = ShortTermMemory(self.settings.short_term_memory, x, self.device)
 
+    def _trained_with(self) -> nn.Module | None:
+        return self.given if isinstance(self.given, nn.Module) else None
+
+    def _forget_class(self, slot: int) -> None:
+        raise ValueError(
+            f"{self.name} keeps what it knows of a class in its weights, so that it can't forget one: make it anew"
+        )
+
     def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
         body, _ = trunk(name, shape, self.settings.hidden)
         Experts(shape, "grey", name)  # what they can't take is refused here, before anything has changed

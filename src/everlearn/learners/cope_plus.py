@@ -36,8 +36,9 @@ class CoPEPlus(CoPE):
     >>> learner.predict(x[:4])
     ['high', 'low', 'high', 'low']
 
-    After De Lange, M. and Tuytelaars, T. Continual Prototype Evolution. ICCV 2021; what was added is measured one by
-    one in docs/beyond.md.
+    What was added is measured in docs/beyond.md, on top of
+    De Lange, M. and Tuytelaars, T. Continual Prototype Evolution: Learning Online from Non-Stationary
+    Data Streams. ICCV 2021.
     """
 
     name = "cope+"

@@ -206,6 +206,14 @@ class CURL(Learner):
         self._first = tuple(x.shape[1:]), x.dtype
         super()._begin(x)
 
+    def _trained_with(self) -> nn.Module | None:
+        return None if self.network is None else self.network.body
+
+    def _forget_class(self, slot: int) -> None:
+        raise ValueError(
+            f"{self.name} keeps what it knows of a class in its weights, so that it can't forget one: make it anew"
+        )
+
     def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
         body, _ = trunk(name, shape, self.settings.hidden)
         if name == "slim-resnet18" and (shape[1] % 4 or shape[2] % 4):
