@@ -11,6 +11,7 @@ import numpy as np
 
 from everlearn.experiments.experiment import experiment
 from everlearn.experiments.job import Job, key
+from everlearn.experiments.settings import settings_in_force
 from everlearn.experiments.store import Record, Store
 
 
@@ -37,7 +38,7 @@ def run(job: Job, accuracy: float, **changes: Any) -> Record:
     record = Record(
         key=key(job),
         job=job.plain(),
-        settings={"network": "mlp", "hidden": 400, **job.settings},
+        settings=settings_in_force(job.learner, job.stream, job.imbalance is not None, job.settings),
         version="0.0+test",
         hardware="a machine; torch 0",
         started="2026-01-01T00:00:00+00:00",

@@ -7,7 +7,7 @@ import pytest
 from runs_made_up import failed, five, run
 
 from everlearn.experiments import results
-from everlearn.experiments.job import Job
+from everlearn.experiments.job import Job, key
 
 
 def test_runs_come_back_as_they_were_but_for_the_seventh_digit(tmp_path):
@@ -64,3 +64,9 @@ def test_a_file_that_is_no_result_is_named(tmp_path, content):
     path.write_text(content)
     with pytest.raises(ValueError, match="cope.json is no file of results"):
         results.read(tmp_path)
+
+
+def test_a_run_is_known_by_its_settings_whatever_the_defaults_were_when_it_was_made(tmp_path):
+    job = Job("reservoir", "split-mnist", 0)
+    results.export([dataclasses.replace(run(job, 90), key="a name of old")], tmp_path)
+    assert [record.key for record in results.read(tmp_path)] == [key(job)]

@@ -102,7 +102,7 @@ def test_stores_are_read_together_and_a_run_that_ended_well_beats_a_failed_one(t
 
 def test_a_store_that_is_not_there_is_one_sentence_and_makes_no_file(tmp_path):
     with pytest.raises(
-        ValueError, match="no store of runs at .*typo.sqlite; `everlearn reproduce` writes one"
+        ValueError, match="typo.sqlite is not there; `everlearn reproduce` writes such a store"
     ):
         tables.read([tmp_path / "typo.sqlite"])
     assert not list(tmp_path.iterdir())

@@ -16,7 +16,7 @@ from everlearn.streams import stream
 from everlearn.streams.arrangement import DatasetStream
 from everlearn.streams.horizon import Horizon
 
-__all__ = ["Job", "key"]
+__all__ = ["Job", "key", "key_of"]
 
 # Where a job runs and finds its data makes no other job of it.
 ELSEWHERE = ("device", "data_dir", "checkpoint")
@@ -109,13 +109,17 @@ def key(job: Job) -> str:
     >>> key(Job("cope", "split-mnist", 0)) == key(Job("cope", "split-mnist", 0, settings={"momentum": 0.9}))
     False
     """
-    kind = learners.find(job.learner)
     benchmark = benchmark_settings(job.learner, job.stream, job.imbalance is not None)
-    in_force = {"network": "mlp"} | benchmark | job.settings
+    return key_of(job.plain(), {"network": "mlp"} | benchmark | job.settings)
+
+
+def key_of(plain: dict[str, Any], in_force: dict[str, Any]) -> str:
+    """The name of a run from its job as JSON knows it, and the settings that were in force."""
+    kind = learners.find(plain["learner"])
     defaults = {field.name: field.default for field in dataclasses.fields(kind.Settings)}
     # A default is left out, so that a setting that is added later, off, leaves all names as they are.
     counted = {name: value for name, value in in_force.items() if value != defaults.get(name, ())}
-    told = json.dumps(job.plain() | {"settings": counted}, sort_keys=True)
+    told = json.dumps(plain | {"settings": counted}, sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from everlearn.experiments.job import key_of
 from everlearn.experiments.store import Record
 
 __all__ = ["MINIATURE", "export", "read"]
@@ -33,9 +34,10 @@ def export(records: Iterable[Record], folder: Path) -> list[Path]:
             path = folder / record.job["stream"] / f"{record.job['learner']}.json"
             if path not in files:
                 files[path] = {old.key: old for old in (_read_file(path) if path.exists() else ())}
-            old = files[path].get(record.key)
+            name = key_of(record.job, record.settings)
+            old = files[path].get(name)
             if old is None or record.started > old.started:
-                files[path][record.key] = record
+                files[path][name] = record
     for path, runs in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_text(runs.values()), "utf-8")
@@ -69,7 +71,6 @@ def _line(record: Record) -> str:
         result["confusion"] = None
     run = {
         "seed": record.job["seed"],
-        "key": record.key,
         "started": record.started,
         "seconds": record.seconds,
         "result": result,
@@ -93,7 +94,8 @@ def _read_file(path: Path) -> list[Record]:
             raise ValueError(f"format {content['format']}")
         return [
             Record(
-                key=run["key"],
+                # By the settings that were in force, whatever the defaults were then.
+                key=key_of(group["job"] | {"seed": run["seed"]}, group["settings"]),
                 job=group["job"] | {"seed": run["seed"]},
                 **{field: group[field] for field in SHARED},
                 started=run["started"],
