@@ -10,16 +10,16 @@ from everlearn.experiments.settings import benchmark_settings, read_benchmark
 STREAMS = ["split-mnist", "split-cifar10", "split-cifar100"]
 
 
-def test_the_experiments_of_the_paper_are_all_there_in_its_order():
+def test_the_experiments_of_the_paper_are_all_there_in_its_order_and_one_beyond_it():
     assert experiments() == [
         "balanced", "buffer", "imbalanced", "pseudo-prototypes", "batch-size", "resources", "momentum",
-        "low-capacity",
+        "low-capacity", "beyond",
     ]  # fmt: skip
 
 
 def test_the_balanced_table_has_every_method_on_every_stream():
     (panel,) = experiment("balanced").panels
-    assert len(panel.rows) == 13
+    assert len(panel.rows) == 14
     assert panel.columns == STREAMS
     assert panel.cell("curl", "split-cifar10") is None
     cope = panel.cell("cope", "split-cifar10")

@@ -188,6 +188,7 @@ def test_every_learner_of_one_experiment_is_enough_for_all():
     chosen = plan("all", ["gem", "cope"], ["split-mnist"], 1)
     assert [each.name for each in chosen.experiments] == [
         "balanced", "buffer", "imbalanced", "pseudo-prototypes", "batch-size", "resources", "momentum",
+        "beyond",
     ]  # fmt: skip
     with pytest.raises(ValueError, match="no experiment has the learner 'gemm'; did you mean 'gem'"):
         plan("all", ["gemm"])

@@ -6,7 +6,7 @@ import pytest
 from runs_made_up import five, of_experiment
 
 from everlearn.experiments import reproducibility, results, tables
-from everlearn.experiments.experiment import experiment
+from everlearn.experiments.experiment import experiment, experiments
 from everlearn.experiments.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def test_every_known_difference_is_of_a_cell_that_there_is():
 
 def test_all_experiments_and_claims_are_on_the_page():
     page = reproducibility.render(of_experiment("imbalanced", streams=["split-mnist"]))
-    assert page.count("\n## ") == 1 + 8
+    assert page.count("\n## ") == 1 + len(experiments())
     assert "S(T_1)" in page
     assert "**not measured yet**" in page
 
@@ -93,5 +93,5 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(tmp_path, monkeypatch, cap
         reproducibility.main(["--ad", "typo.sqlite"])
     errors = capsys.readouterr().err.splitlines()
     assert "no folder results/" in errors[0]
-    assert "no store of runs at typo.sqlite" in errors[1]
+    assert "typo.sqlite is not there" in errors[1]
     assert not list(tmp_path.iterdir())
