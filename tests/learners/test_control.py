@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from test_contract import batches, every_learner, make, same_state, taught, teach
+from test_contract import IN_WEIGHTS, NAMES, batches, every_learner, make, same_state, taught, teach
 
 from everlearn import UNKNOWN, Evaluator, learner, load, run, stream
 from everlearn.learners import registry
@@ -11,8 +11,7 @@ from everlearn.learners.base import NotLearntYet
 
 WITH_MEMORY = [name for name, kind in registry().items() if hasattr(kind.Settings(), "memory_size")]
 with_memory = pytest.mark.parametrize("name", WITH_MEMORY)
-IN_WEIGHTS = ["cn-dpm", "curl"]  # what they know of a class is in their weights
-who_can_forget = pytest.mark.parametrize("name", sorted(registry().keys() - set(IN_WEIGHTS)))
+who_can_forget = pytest.mark.parametrize("name", sorted(set(NAMES) - set(IN_WEIGHTS)))
 
 
 @pytest.mark.parametrize("name", IN_WEIGHTS)

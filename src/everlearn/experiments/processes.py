@@ -6,6 +6,7 @@ import pickle
 import signal
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,15 @@ def _round(
 
     with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
         run_them = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch=workers)
-        yield from run_them(
-            delayed(_counted)(jobs[place], counts, place, len(jobs)) for place in list(places)
-        )
+        ended = run_them(delayed(_counted)(jobs[place], counts, place, len(jobs)) for place in list(places))
+        try:
+            for one in ended:  # noqa: UP028 - `yield from` would close it before the words below
+                yield one
+        finally:
+            with warnings.catch_warnings():
+                # Joblib's word on runs that ended while nobody asked for them any more.
+                warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
+                ended.close()
 
 
 def _broken() -> type[Exception]:

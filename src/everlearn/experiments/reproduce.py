@@ -144,6 +144,9 @@ def _run(begun: Plan, store: Store, backend: Backend, address: str | None, worke
                 stored += 1
                 failed += outcome.result is None
     except KeyboardInterrupt:
+        # Asked of the store, since it may have come between keeping a run and counting it.
+        kept = [store.get(key(job)) for job in begun.todo]
+        stored = sum(run is not None and run.error is None for run in kept)
         print(
             f"stopped: {stored} of {len(begun.todo)} runs are in {store.path}; the same command goes on",
             file=sys.stderr,
