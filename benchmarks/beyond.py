@@ -1,8 +1,9 @@
 """How the settings of `cope+` were chosen: CoPE with every combination of a grid, on a validation part of the stream.
 
     python benchmarks/beyond.py STREAM [--imbalance 1 3 5] [--seeds 2] [--set iterations=3,5 learning_rate=0.01 ...]
-        [--learner cope] [--test] [--out FILE]
+        [--learners cope] [--test] [--out FILE]
 
+Learners are those of the library and those of ideas.py, which begin from the settings that `cope+` has on the stream.
 A tenth of the training samples is held out to choose by; `--test` measures on the test set what was chosen. Each
 run is judged by its evolving prototypes and by those taken from the memory. Runs of equal shape share a GPU as one
 cohort; without a GPU each has a process of its own. A line of JSON per run goes to FILE, the means to the terminal.
@@ -19,11 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ideas
 import torch
 
 from everlearn.engine.cohort import Cohort
 from everlearn.engine.loop import Run
 from everlearn.experiments.runner import Job, open_run
+from everlearn.experiments.settings import benchmark_settings
 
 Row = dict[str, Any]
 
@@ -38,6 +41,11 @@ def grid(words: list[str]) -> list[dict[str, Any]]:
     names = [word.split("=")[0] for word in words]
     choices = [[value(part) for part in word.split("=")[1].split(",")] for word in words]
     return [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*choices)]
+
+
+def begun(learner: str, stream: str, imbalance: int | None) -> dict[str, Any]:
+    """The settings that an idea begins from; the library's own learners have theirs."""
+    return benchmark_settings("cope+", stream, imbalance is not None) if learner in ideas.IDEAS else {}
 
 
 def judged(run: Run, job: Job) -> Row:
@@ -60,6 +68,7 @@ def judged(run: Run, job: Job) -> Row:
 
 def alone(job: Job) -> Row:
     torch.set_num_threads(1)
+    ideas.register()
     run = open_run(job)
     run.finish()
     return judged(run, job)
@@ -71,9 +80,14 @@ def together(jobs: list[Job]) -> list[Row]:
     return [judged(run, job) for run, job in zip(runs, jobs, strict=True)]
 
 
-def shape(job: Job) -> tuple[int, ...]:
+def shape(job: Job) -> tuple[Any, ...]:
     """What runs must have in common to share a GPU as one cohort."""
-    return (job.imbalance or 0, job.settings.get("iterations", 0), job.settings.get("replayed") or 0)
+    return (
+        job.learner,
+        job.imbalance or 0,
+        job.settings.get("iterations", 0),
+        job.settings.get("replayed") or 0,
+    )
 
 
 def executed(jobs: list[Job]) -> Iterator[Row]:
@@ -92,29 +106,31 @@ def main() -> None:
     parser.add_argument("stream")
     parser.add_argument("--imbalance", type=int, nargs="*", default=[None])
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--learner", default="cope")
+    parser.add_argument("--learners", nargs="*", default=["cope"])
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE,...")
     parser.add_argument("--test", action="store_true")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    ideas.register()
     jobs = [
         Job(
-            options.learner,
+            learner,
             options.stream,
             seed,
             imbalance=imbalance,
             device=options.device,
-            settings=settings,
+            settings=begun(learner, options.stream, imbalance) | settings,
             validation=not options.test,
         )
+        for learner in options.learners
         for settings in grid(options.set)
         for imbalance in options.imbalance
         for seed in range(options.seeds)
     ]
     rows: dict[str, list[Row]] = {}
     for row in executed(jobs):
-        key = json.dumps(row["settings"])
+        key = f"{row['learner']} {json.dumps(row['settings'])}"
         rows.setdefault(key, []).append(row)
         if options.out:
             with options.out.open("a") as file:

@@ -102,20 +102,24 @@ class CoPE(WithAdditions):
         features, lengths = to_unit_length(passage.output)
         if not self.parameters:  # a fixed embedding, in which only the prototypes move
             return features
+        slope = self.slope(features, torch.cat([slots, old_slots]))
+        by_output = (slope - features * (features * slope).sum(1, keepdim=True)) / lengths
+        passage.descend(by_output, self.settings.learning_rate)
+        return features
+
+    def slope(self, features: Tensor, slots: Tensor) -> Tensor:
+        """The derivative of the PPP-loss by the features of B."""
         prototypes, seen = self._evolving.in_use()
-        slope = ppp_gradient(
+        return ppp_gradient(
             features,
-            torch.cat([slots, old_slots]),
+            slots,
             prototypes,
             self.settings.temperature,
             seen=seen,
             pseudo_prototypes=self.settings.pseudo_prototypes,
             gradient=self.settings.gradient,
-            repellor=(self.settings.reference_batch or len(both)) / len(both),
+            repellor=(self.settings.reference_batch or len(features)) / len(features),
         )
-        by_output = (slope - features * (features * slope).sum(1, keepdim=True)) / lengths
-        passage.descend(by_output, self.settings.learning_rate)
-        return features
 
     def passed(self, batch: int) -> set[int]:
         """B_n and B_M together."""

@@ -1,0 +1,204 @@
+"""What else might help CoPE: each idea is CoPE+ with one thing changed, so that it can be tried by itself.
+
+    python benchmarks/beyond.py split-mnist --learners cope+ "two views" "rising momentum" ...
+
+None of them is part of the library: docs/beyond.md says what each came to. They are written for a look, not
+for a checkpoint: what an idea keeps beside the learner's own is not saved.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from everlearn import learners
+from everlearn.learners.cope_plus import CoPEPlus
+from everlearn.losses import ppp_gradient
+from everlearn.networks import as_input
+
+__all__ = ["IDEAS", "register"]
+
+
+class RisingMomentum(CoPEPlus):
+    """α begins low and rises: after n moves of a class's prototype it is at most (1 + n) / (10 + n)."""
+
+    name = "rising momentum"
+    _moves: Tensor | None = None
+
+    def settle(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
+        features = cast(list[Tensor], outcomes)
+        moved = torch.cat([*(part[len(slots) :] for part in features[:-1]), features[-1]])
+        slots = torch.cat([*old_slots[0][:-1], slots, old_slots[0][-1]])
+        vectors = self._evolving.vectors
+        if self._moves is None or len(self._moves) < len(vectors):
+            before = self._moves if self._moves is not None else vectors.new_zeros(0)
+            self._moves = torch.cat([before, vectors.new_zeros(len(vectors) - len(before))])
+        counts = vectors.new_zeros(len(vectors)).index_add_(0, slots, torch.ones_like(moved[:, 0]))
+        means = torch.zeros_like(vectors).index_add_(0, slots, moved) / counts.clamp(min=1)[:, None]
+        momentum = ((1 + self._moves) / (10 + self._moves)).clamp(max=self.settings.momentum)[:, None]
+        target = normalize(momentum * vectors + (1 - momentum) * means, dim=1)
+        vectors.copy_(torch.where(counts[:, None] > 0, target, vectors))
+        self._moves += counts > 0
+
+
+class TemperaturePerClass(CoPEPlus):
+    """A class whose samples lie far from their prototype gets a lower temperature, so that it is drawn harder."""
+
+    name = "temperature per class"
+    _closeness: Tensor | None = None  # the mean of f·p^c, running
+
+    def slope(self, features: Tensor, slots: Tensor) -> Tensor:
+        prototypes, seen = self._evolving.vectors, self._evolving.seen
+        if self._closeness is None or len(self._closeness) < len(prototypes):
+            before = self._closeness if self._closeness is not None else prototypes.new_zeros(0)
+            self._closeness = torch.cat([before, prototypes.new_full((len(prototypes) - len(before),), 0.7)])
+        near = (features * prototypes[slots]).sum(1)
+        counts = torch.zeros_like(self._closeness).index_add_(0, slots, torch.ones_like(near))
+        means = torch.zeros_like(self._closeness).index_add_(0, slots, near) / counts.clamp(min=1)
+        moved = self._closeness + 0.01 * (means - self._closeness)
+        self._closeness.copy_(torch.where(counts > 0, moved, self._closeness).clamp(min=0.1))
+        usual = (self._closeness * seen).sum() / seen.sum()
+        # To divide τ by a factor is to multiply the prototype by it.
+        sharper = (usual / self._closeness).clamp(0.5, 2.0)[:, None]
+        return ppp_gradient(
+            features,
+            slots,
+            prototypes * sharper,
+            self.settings.temperature,
+            seen=seen,
+            repellor=(self.settings.reference_batch or len(features)) / len(features),
+        )
+
+
+class SecondPrototype(CoPEPlus):
+    """Predicts with two prototypes for each class: the two means of its exemplars, the nearer one counting."""
+
+    name = "second prototype"
+    means = 2
+
+    def scores(self, x: Tensor) -> Tensor:
+        scores = super().scores(x)
+        return scores.view(len(x), len(self.labels), -1).amax(2)
+
+    def _from_memory(self, otherwise: Tensor) -> Tensor:
+        rows, slots = (torch.from_numpy(part).to(self.device) for part in self.memory.kept())
+        features = self.features(as_input(self.memory.recall(rows)))
+        prototypes = []
+        for slot, other in enumerate(otherwise):
+            own = features[slots == slot]
+            prototypes += [other] * self.means if len(own) < self.means else self._split(own)
+        return torch.stack(prototypes)
+
+    def _split(self, own: Tensor) -> list[Tensor]:
+        """k-means on the sphere, begun at the sample farthest from the mean and the one farthest from that."""
+        first = own[(own @ own.mean(0)).argmin()]
+        centres = torch.stack([first, own[(own @ first).argmin()]])
+        for _ in range(10):
+            nearest = (own @ centres.T).argmax(1)
+            sums = torch.stack([own[nearest == i].sum(0) for i in range(self.means)])
+            centres = torch.where(sums.any(1, keepdim=True), normalize(sums, dim=1), centres)
+        return list(centres)
+
+
+class Mixing(CoPEPlus):
+    """Every image has up to two fifths of another one of its batch in it, and keeps its own label."""
+
+    name = "mixing"
+    most = 0.4
+
+    def _augmented(self, x: Tensor, old: Tensor, views: Tensor | None) -> tuple[Tensor, Tensor]:
+        shown, replayed = super()._augmented(x, old, views)
+        both = as_input(torch.cat([shown, replayed]))
+        order = torch.rand(len(both), device=both.device).argsort()
+        share = self.most * torch.rand(len(both), *[1] * (both.dim() - 1), device=both.device)
+        both = both + share * (both[order] - both)
+        return both[: len(x)], both[len(x) :]
+
+
+class TwoViews(CoPEPlus):
+    """Every image of B stands in it twice, in two views, which are pseudo-prototypes of each other."""
+
+    name = "two views"
+
+    def _augmented(self, x: Tensor, old: Tensor, views: Tensor | None) -> tuple[Tensor, Tensor]:
+        assert self._views is not None
+        shown, replayed = super()._augmented(x, old, views)
+        more = torch.randint(self._views.count, (len(x) + len(old),), device=x.device)
+        return (
+            torch.cat([shown, self._views(x, more[: len(x)])]),
+            torch.cat([replayed, self._views(old, more[len(x) :])]),
+        )
+
+    def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
+        old, old_slots = replay
+        features = super().step(x, slots.repeat(2), old, old_slots.repeat(2))
+        return torch.cat([features[: len(slots)], features[len(x) : len(x) + len(old_slots)]])
+
+    def passed(self, batch: int) -> set[int]:
+        return {2 * size for size in super().passed(batch)}
+
+
+class EarlyReplay(CoPEPlus):
+    """Replays three times as much while the newest class is younger than 100 batches."""
+
+    name = "early replay"
+
+    def drawn(self, batch: int) -> int:
+        return super().drawn(batch) * (3 if self.batches - self._newest < 100 else 1)
+
+
+class GroupNorm(CoPEPlus):
+    """Group normalisation in place of batch norm: no statistics of a stream that changes."""
+
+    name = "group norm"
+
+    def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
+        return self._normed(super()._build(name, shape))
+
+    def _normed(self, network: nn.Module) -> nn.Module:
+        for place, part in network.named_children():
+            if isinstance(part, nn.BatchNorm2d):
+                setattr(network, place, self._norm(part))
+            else:
+                self._normed(part)
+        return network
+
+    @staticmethod
+    def _norm(part: nn.BatchNorm2d) -> nn.Module:
+        return nn.GroupNorm(4, part.num_features)
+
+
+class ContinualNorm(GroupNorm):
+    """Group normalisation without weights, then batch norm.
+
+    After Pham, Q. et al. Continual Normalization. ICLR 2022.
+    """
+
+    name = "continual norm"
+
+    @staticmethod
+    def _norm(part: nn.BatchNorm2d) -> nn.Module:
+        return nn.Sequential(nn.GroupNorm(4, part.num_features, affine=False), part)
+
+
+IDEAS: dict[str, type[Any]] = {
+    kind.name: kind
+    for kind in (
+        RisingMomentum,
+        TemperaturePerClass,
+        SecondPrototype,
+        Mixing,
+        TwoViews,
+        EarlyReplay,
+        GroupNorm,
+        ContinualNorm,
+    )
+}
+
+
+def register() -> None:
+    """Let jobs of this process find the ideas by name, beside the library's learners."""
+    learners.registry().update(IDEAS)
