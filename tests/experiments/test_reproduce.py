@@ -67,6 +67,19 @@ def test_the_paper_stands_beside_ours(mine, store, capsys):
     assert "12.50 ± 0.50" in out
 
 
+def test_an_experiment_of_ones_own_has_its_report(mine, store, tmp_path, capsys):
+    reproduce(mine(), ["finetune"], store=store, device="cpu")
+    page = tmp_path / "report" / "report.html"
+    words = ["report", str(store), "--out", str(page.parent)]
+    assert main(words) == 0
+    assert "Other runs" in page.read_text("utf-8")
+    assert main([*words, "--experiments", str(mine())]) == 0
+    own = page.read_text("utf-8")
+    assert "Mine" in own and "12.50" in own and "Other runs" not in own
+    assert main([*words, "--experiments", "balancd"]) == 2
+    assert "did you mean 'balanced'?" in capsys.readouterr().err
+
+
 def test_a_run_that_fails_is_recorded_and_the_rest_goes_on(mine, store, capsys):
     broken = mine(1, 'broken = { learner = "cope", settings = { memory_size = 3 } }')
     reproduce(broken, store=store, device="cpu")

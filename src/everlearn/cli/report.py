@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -23,6 +24,8 @@ class ReportFlags:
     """the files that keep the runs, or folders such as results/"""
     out: Path = Path("runs") / "report"
     """the folder of the page and its figures"""
+    experiments: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME…")] = ()
+    """only these, by name or as files *.toml of your own; by default the paper's, and whatever else was run"""
     csv: Path | None = None
     """write a line for each run to this file"""
     json: Path | None = None
@@ -50,8 +53,9 @@ def command(words: list[str]) -> int:
         came = sum(into.add(record) for record in records)
         print(f"{came} runs came into {flags.merge}, which has {len(into.records())} now")
     if flags.csv is None and flags.json is None and flags.merge is None:
+        from everlearn.experiments.experiment import experiment
         from everlearn.experiments.report import write
 
-        write(list(flags.stores), flags.out)
+        write(list(flags.stores), flags.out, [experiment(name) for name in flags.experiments] or None)
         print(f"report: {flags.out}")
     return 0

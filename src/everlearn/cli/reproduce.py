@@ -21,8 +21,8 @@ class ReproduceFlags:
     """
 
     experiment: tyro.conf.Positional[str]
-    """balanced, buffer, imbalanced, pseudo-prototypes, batch-size, resources, momentum, low-capacity, all,
-    or a file *.toml of your own"""
+    """balanced, buffer, imbalanced, pseudo-prototypes, batch-size, resources, momentum, low-capacity,
+    beyond, all, or a file *.toml of your own"""
     learners: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME…")] = ()
     """only these"""
     streams: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME…")] = ()
