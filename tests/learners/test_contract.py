@@ -20,7 +20,7 @@ from everlearn.streams.horizon import Horizon
 NAMES = sorted(registry())
 every_learner = pytest.mark.parametrize("name", NAMES)
 
-IN_WEIGHTS = ["cn-dpm", "curl"]  # what they know of a class is in their weights: they can't forget one
+FORGETFUL = [name for name, kind in registry().items() if kind.can_forget]
 
 SHORTER = {"curl": Horizon("task", epochs=2)}
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from test_contract import IN_WEIGHTS, NAMES, batches, every_learner, make, same_state, taught, teach
+from test_contract import FORGETFUL, NAMES, batches, every_learner, make, same_state, taught, teach
 
 from everlearn import UNKNOWN, Evaluator, learner, load, run, stream
 from everlearn.learners import registry
@@ -11,10 +11,10 @@ from everlearn.learners.base import NotLearntYet
 
 WITH_MEMORY = [name for name, kind in registry().items() if hasattr(kind.Settings(), "memory_size")]
 with_memory = pytest.mark.parametrize("name", WITH_MEMORY)
-who_can_forget = pytest.mark.parametrize("name", sorted(set(NAMES) - set(IN_WEIGHTS)))
+who_can_forget = pytest.mark.parametrize("name", FORGETFUL)
 
 
-@pytest.mark.parametrize("name", IN_WEIGHTS)
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(FORGETFUL)))
 def test_who_knows_a_class_by_weights_alone_refuses_to_forget_it(name):
     learner = taught(name)
     before = learner.state_dict()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_contract import IN_WEIGHTS, NAMES, every_learner, make, same_state
+from test_contract import NAMES, every_learner, make, same_state
 
 from everlearn import load
 from everlearn.checkpoint import CheckpointError
@@ -30,7 +30,7 @@ def live(learner, course, start, stop):
         generator = torch.Generator().manual_seed(number)
         t = number // 3 if "t" in learner.needs else None
         if event == "forget":
-            if what in learner.classes and learner.name not in IN_WEIGHTS:
+            if what in learner.classes and learner.can_forget:
                 learner.forget(what)
         elif event == "end":
             learner.end_horizon()

@@ -86,6 +86,7 @@ class CNDPM(Learner):
     """
 
     name = "cn-dpm"
+    can_forget = False
     tensors_alone = False  # whose a sample is decides what is computed, and experts are born
     Settings = CNDPMSettings
     settings: CNDPMSettings
@@ -254,11 +255,6 @@ class CNDPM(Learner):
 
     def _trained_with(self) -> nn.Module | None:
         return self.given if isinstance(self.given, nn.Module) else None
-
-    def _forget_class(self, slot: int) -> None:
-        raise ValueError(
-            f"{self.name} keeps what it knows of a class in its weights, so that it can't forget one: make it anew"
-        )
 
     def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
         body, _ = trunk(name, shape, self.settings.hidden)

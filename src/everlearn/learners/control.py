@@ -16,7 +16,12 @@ __all__ = ["Controlled"]
 
 
 class Controlled(Foundation):
-    """The part of a learner that others have a say in."""
+    """The part of a learner that others have a say in.
+
+    can_forget: whether what it knows of a class lies where it can be removed.
+    """
+
+    can_forget = True
 
     @in_turn
     def forget(self, label: Label) -> None:
@@ -25,6 +30,11 @@ class Controlled(Foundation):
         if label not in self.labels:
             raise ValueError(
                 f"{type(self).__name__}.forget got the label {label!r}, which was never observed"
+            )
+        if not self.can_forget:
+            raise ValueError(
+                f"{self.name} keeps what it knows of a class in all its weights, so that it can't forget one: "
+                "make it anew"
             )
         self._forget_class(self.labels.slot(label))
         self.labels.remove(label)

@@ -113,6 +113,7 @@ class CURL(Learner):
 
     name = "curl"
     needs = frozenset({"t"})
+    can_forget = False
     tensors_alone = False  # components come with the classes, and copies with the tasks
     # In batches of 100 a pair of digits takes 10,000 steps, and with as many on what is generated 20,000.
     horizon = Horizon("task", epochs=83)
@@ -208,11 +209,6 @@ class CURL(Learner):
 
     def _trained_with(self) -> nn.Module | None:
         return None if self.network is None else self.network.body
-
-    def _forget_class(self, slot: int) -> None:
-        raise ValueError(
-            f"{self.name} keeps what it knows of a class in its weights, so that it can't forget one: make it anew"
-        )
 
     def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
         body, _ = trunk(name, shape, self.settings.hidden)
