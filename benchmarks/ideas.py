@@ -1,4 +1,4 @@
-"""What else might help CoPE: each idea is CoPE+ with one thing changed, so that it can be tried by itself.
+"""What else might help CoPE: each idea is CoPE+ with one thing changed, to be tried by itself.
 
     python benchmarks/beyond.py split-mnist --learners cope+ "two views" "rising momentum" ...
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from everlearn import learners
+from everlearn.learners.cope import CoPE
 from everlearn.learners.cope_plus import CoPEPlus
 from everlearn.losses import ppp_gradient
 from everlearn.networks import as_input
@@ -184,6 +185,24 @@ class ContinualNorm(GroupNorm):
         return nn.Sequential(nn.GroupNorm(4, part.num_features, affine=False), part)
 
 
+class AttractorAlone(CoPE):
+    """CoPE without pseudo-prototypes as the released code has it: with them it loses the repellor too."""
+
+    name = "attractor alone"
+
+    def slope(self, features: Tensor, slots: Tensor) -> Tensor:
+        prototypes, seen = self._evolving.in_use()
+        return ppp_gradient(
+            features,
+            slots,
+            prototypes,
+            self.settings.temperature,
+            seen=seen,
+            pseudo_prototypes=False,
+            repellor=0,
+        )
+
+
 IDEAS: dict[str, type[Any]] = {
     kind.name: kind
     for kind in (
@@ -195,6 +214,7 @@ IDEAS: dict[str, type[Any]] = {
         EarlyReplay,
         GroupNorm,
         ContinualNorm,
+        AttractorAlone,
     )
 }
 
