@@ -67,12 +67,13 @@ class Asking(Predicting):
             raise ValueError(f"{type(self).__name__}.tell got {len(ids)} ids but {len(labels)} labels")
         waiting = self.asked.samples
         learnt = [key for key in ids if key in waiting]
+        missing = [key for key in ids if key not in waiting]
         if learnt:
             x = torch.stack([waiting[key] for key in learnt])
             self.observe(x, [label for key, label in zip(ids, labels, strict=True) if key in waiting], t)
         for key in learnt:
             del waiting[key]
-        return Told(learnt, [key for key in ids if key not in learnt])
+        return Told(learnt, missing)
 
     def _ids(self, ids: Any, method: str) -> list[Label]:
         where = f"{type(self).__name__}.{method}"
