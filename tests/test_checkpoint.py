@@ -44,6 +44,31 @@ def test_altered_meta_is_refused(saved):
         load(saved)
 
 
+def test_a_place_that_cant_be_written_is_named_and_nothing_is_left(tmp_path):
+    learner = CoPE(hidden=8)
+    for place in (tmp_path, Path("/dev/null/state")):
+        with pytest.raises(OSError, match="can't be written") as caught:
+            learner.save(place)
+        assert caught.value.filename == str(place)
+    assert list(tmp_path.parent.glob(f".{tmp_path.name}.*")) == []
+
+
+def test_the_weights_of_another_network_are_told_by_name_and_shape(tmp_path):
+    learner = CoPE(torch.nn.Linear(8, 4))
+    learner.observe(torch.randn(2, 8), ["a", "b"])
+    learner.save(tmp_path / "state")
+    with pytest.raises(CheckpointError, match=r"bias is \[4\] in the state, \[5\] in the network"):
+        load(tmp_path / "state", network=torch.nn.Linear(8, 5))
+
+
+def test_of_settings_only_those_are_told_that_differ():
+    state = CoPE(hidden=8).state_dict()
+    with pytest.raises(
+        CheckpointError, match=r"has the settings \{'hidden': 8\}, but the learner has \{'hidden': 9\}"
+    ):
+        CoPE(hidden=9).load_state_dict(state)
+
+
 def test_a_safetensors_file_of_somebody_elses_is_refused(tmp_path):
     from safetensors.torch import save_file
 

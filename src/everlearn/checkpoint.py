@@ -6,6 +6,7 @@ reader finds the old file or the new one, never half; a checksum tells an altere
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import json
@@ -38,7 +39,17 @@ def write(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     # One entry, since safetensors writes several in any order: equal states make equal files.
     content = save(tensors, {ENTRY: json.dumps({"checksum": _checksum(tensors, meta), "meta": meta})})
     target = Path(path)
+    try:
+        _replace(target, content)
+    except OSError as error:  # which may speak of a file beside it
+        raise OSError(error.errno, f"can't be written ({error.strerror})", str(target)) from None
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Put a file in the place of the old one, in one moment."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     _sweep(target)
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.{os.getpid()}.", dir=target.parent)
     try:

@@ -1,12 +1,13 @@
-"""Words for the person: which name was meant."""
+"""Words for the person: which name was meant, what differs."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
-__all__ = ["differing", "nearest"]
+__all__ = ["differing", "is_whole", "nearest"]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -31,3 +32,14 @@ def differing(here: Any, there: Any) -> tuple[Any, Any]:
         return here, there
     names = [name for name in here | there if here.get(name) != there.get(name)]
     return {name: here.get(name) for name in names}, {name: there.get(name) for name in names}
+
+
+def is_whole(value: object, least: int | None = None) -> bool:
+    """Whether a person gave a whole number, numpy's included, of at least so much.
+
+    >>> is_whole(3, least=1), is_whole(0, least=1), is_whole(2.5), is_whole(True)
+    (True, False, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return False
+    return least is None or int(value) >= least

@@ -129,7 +129,7 @@ MISTAKES = {
     "row 'cope', column '0.1': there is no stream 'split-digit'; did you mean": ("split-digits", "split-digit"),
     "there is no learner 'cop'; did you mean 'cope'?": ('learner = "cope"', 'learner = "cop"'),
     "cope has no setting 'temprature'; did you mean 'temperature'?": ("{ temperature = 0.1", "{ temprature = 0.1"),
-    "column '0.1': temperature is float, not 'cold'": ("temperature = 0.1", 'temperature = "cold"'),
+    "column '0.1': temperature must be a number, not 'cold'": ("temperature = 0.1", 'temperature = "cold"'),
     "column '0.1': temperature must be above 0, not -1": ("temperature = 0.1", "temperature = -1"),
     "there is no value 'batchsize'; did you mean 'batch_size'?": ("{ learner", "{ batchsize = 3, learner"),
     "row 'cope': imbalance is a whole number, not 'much'": ("{ learner", '{ imbalance = "much", learner'),
@@ -156,9 +156,9 @@ BENCHMARK_MISTAKES = {
     "x.toml, [balanced.cop]: there is no learner 'cop'; did you mean 'cope'?": "[balanced.cop]\n",
     "x.toml, [balanced.cope]: cope has no setting 'memory'": "[balanced.cope]\nmemory = 3",
     "x.toml, [balanced.cope]: there is no network 'mpl'": '[balanced.cope]\nnetwork = "mpl"',
-    "x.toml, [balanced.gss]: memory_size is int, not 2.5": "[balanced.gss]\nmemory_size = 2.5",
+    "x.toml, [balanced.gss]: memory_size must be a whole number, not 2.5": "[balanced.gss]\nmemory_size = 2.5",
     "x.toml, [balanced.cope]: momentum must be between 0 and 1, not 3": "[balanced.cope]\nmomentum = 3",
-    "x.toml, [balanced.cope]: iterations is int, not True": "[balanced.cope]\niterations = true",
+    "x.toml, [balanced.cope]: iterations must be a whole number, not True": "[balanced.cope]\niterations = true",
 }
 
 

@@ -216,6 +216,9 @@ BAD_BATCHES = {
     "got an empty batch": (torch.zeros(0, 6), []),
     "got 2 samples but 3 labels": (torch.zeros(2, 6), ["a", "b", "c"]),
     "a label is a str, int": (torch.zeros(2, 6), ["a", object()]),
+    "y is a sequence of labels": (torch.zeros(2, 6), {"a", "b"}),
+    "for each sample, not {'a': 1, 'b': 2}": (torch.zeros(2, 6), {"a": 1, "b": 2}),
+    "of shape [], but it takes a batch": (torch.tensor(3.0), ["a"]),
     "array of numbers, not str": ("hello", ["a"]),
     "but this learner began with torch.float32": (torch.zeros(2, 6, dtype=torch.uint8), ["a", "b"]),
 }
@@ -312,6 +315,7 @@ def test_a_foreign_state_is_refused_and_nothing_is_half_loaded(name):
         {},
         {key: part for key, part in before.items() if not key.startswith("network.")},
         {key: part for key, part in before.items() if key != "generator"},
+        {**before, "a part of nobody's": torch.zeros(1)},
     ]
     for state in bad:
         with pytest.raises(CheckpointError):
@@ -338,6 +342,54 @@ def test_a_wrong_setting_is_refused_in_a_sentence(name):
         registry()[name](learning_rat=0.1)
     with pytest.raises(ValueError, match="learning_rate must be above 0, not -1"):
         registry()[name](learning_rate=-1)
+    with pytest.raises(ValueError, match="learning_rate must be a number, not 'fast'"):
+        registry()[name](learning_rate="fast")
+    with pytest.raises(ValueError, match=r"iterations must be a whole number, not 2\.5"):
+        registry()[name](iterations=2.5)
+    assert type(registry()[name](iterations=np.int64(2)).settings.iterations) is int
+
+
+@every_learner
+def test_what_it_can_never_work_with_is_refused_when_it_is_made(name):
+    kind = registry()[name]
+    for network, sentence in {
+        "mpl": "there is no network 'mpl'; did you mean 'mlp'?",
+        3: "a network is a name or an nn.Module, not 3",
+        nn.Linear: "not the class Linear, not made yet",
+    }.items():
+        with pytest.raises(ValueError) as caught:
+            kind(network)
+        assert sentence in str(caught.value)
+    with pytest.raises(ValueError, match="a seed is a whole number of at most 64 bits, not 'x'"):
+        kind(seed="x")
+    with pytest.raises(
+        ValueError, match=r"device is auto, cpu, or another of torch's that is here, not 'tpu'"
+    ):
+        kind(device="tpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="not 'cuda': torch finds no GPU"):
+            kind(device="cuda")
+
+
+@every_learner
+def test_a_network_that_has_diverged_is_not_asked_in_silence(name):
+    learner = taught(name)
+    learner.end_horizon()
+    with torch.no_grad():
+        for part in learner._predictor.parameters():
+            part.fill_(float("nan"))
+    for asked in (learner.predict, learner.predict_proba):
+        with pytest.raises(RuntimeError, match="its network has diverged"):
+            asked(torch.randn(2, 6))
+
+
+@every_learner
+def test_a_refusal_names_the_method_that_was_called(name):
+    learner = taught(name)
+    with pytest.raises(ValueError, match=rf"{type(learner).__name__}\.revisit got 2 samples but 1 labels"):
+        learner.revisit(torch.zeros(2, 6), ["a"], 0)
+    with pytest.raises(ValueError, match=rf"{type(learner).__name__}\.predict_proba got x of shape"):
+        learner.predict_proba(torch.zeros(2, 9))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

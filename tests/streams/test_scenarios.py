@@ -390,7 +390,9 @@ def test_the_concept_in_force_is_that_of_the_last_sample_sent() -> None:
             "imbalance goes with the scenarios split and iid, not with blurry",
         ),
         ({"imbalance": 6}, "imbalance names one of the tasks 1 to 5 of split-digits, not 6"),
-        ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number, at least 1, not 0"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number, at least 1, not 2.5"),
+        ({"seed": "x"}, "a seed is a whole number, not 'x'"),
     ],
 )
 def test_a_mistake_is_one_clear_sentence(arguments: dict[str, object], sentence: str) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 from everlearn import learners
 from everlearn.learners.base import Learner
 from everlearn.learners.cope import CoPESettings
+from everlearn.words import is_whole
 
 __all__ = ["Frozen", "check_batch_size", "cope_settings", "freeze", "make", "probabilities", "thaw"]
 
@@ -42,7 +43,7 @@ def cope_settings(estimator: Any) -> dict[str, Any]:
 
 def check_batch_size(batch_size: int) -> None:
     """Refuse what is no number of samples."""
-    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+    if not is_whole(batch_size, least=1):
         raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
 
 
@@ -71,9 +72,4 @@ def probabilities(learner: Learner, x: Any) -> NDArray[np.float64]:
     """A row per sample over the learner's `classes` that adds up to 1 in double precision."""
     rough = learner.predict_proba(x).astype(np.float64)
     total: NDArray[np.float64] = rough.sum(axis=1, keepdims=True)
-    if not np.isfinite(total).all():
-        raise RuntimeError(
-            f"{type(learner).__name__} has diverged, its network holds no numbers any more: begin anew, with "
-            "features that are scaled (a StandardScaler before it) or a lower learning_rate"
-        )
     return rough / total

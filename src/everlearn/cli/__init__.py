@@ -28,7 +28,7 @@ time, and predicts at any moment. The method is CoPE, Continual Prototype Evolut
 
 Learners: {learners}
 Streams:  {streams}
-Experiments of the paper: {experiments}
+Experiments: {experiments} all
 
   everlearn run --help                             every setting, with its default and the paper's symbol
   everlearn run --learner finetune --help          the same for another learner
@@ -55,7 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(f"there is no command {words[0]!r}{nearest(words[0], COMMANDS)}")
         code: int = import_module(f"everlearn.cli.{words[0]}").command(words[1:])
         return code
-    except (ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"everlearn: {where}{error.strerror or error}", file=sys.stderr)
+        return 2
+    except (ValueError, TypeError, RuntimeError, ImportError) as error:
         print(f"everlearn: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from everlearn.cli.flags import in_one_sentence
 from everlearn.experiments.reproduce import STORE
 
 __all__ = ["ReportFlags", "command"]
@@ -40,7 +41,7 @@ def command(words: list[str]) -> int:
     from everlearn.experiments.store import Store
     from everlearn.experiments.tables import read
 
-    flags = tyro.cli(ReportFlags, args=words, prog="everlearn report")
+    flags = in_one_sentence(lambda: tyro.cli(ReportFlags, args=words, prog="everlearn report"))
     records = read(flags.stores)
     if flags.csv is not None:
         write_csv(records, flags.csv)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from everlearn.cli.flags import in_one_sentence
 from everlearn.experiments.reproduce import STORE, plan, reproduce
 
 __all__ = ["ReproduceFlags", "command"]
@@ -49,7 +50,7 @@ class ReproduceFlags:
 
 def command(words: list[str]) -> int:
     """Run it; returns the exit code."""
-    flags = tyro.cli(ReproduceFlags, args=words, prog="everlearn reproduce")
+    flags = in_one_sentence(lambda: tyro.cli(ReproduceFlags, args=words, prog="everlearn reproduce"))
     if flags.address is not None and flags.backend != "ray":
         raise ValueError(f"--address {flags.address} is of a Ray cluster: add --backend ray")
     only = (flags.experiment, flags.learners or None, flags.streams or None, flags.seeds)

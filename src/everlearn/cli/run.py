@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from everlearn.cli.flags import in_one_sentence
 from everlearn.cli.show import draw_pictures, print_table, summary
 
 if TYPE_CHECKING:
     from everlearn.experiments.job import Job
+    from everlearn.streams.horizon import Horizon
+
+
+MANY = 10  # passes that take so long that one would wonder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +46,8 @@ class RunFlags:
     """D, what the learner may revisit; by default what it asks for"""
     window: int | None = None
     """samples in the horizon, where it is a window"""
-    epochs: int = 1
-    """passes over the horizon"""
+    epochs: int | None = None
+    """passes over the horizon; by default what the learner asks for, or 1 where a horizon is named"""
     infer: Literal["novelty"] | None = None
     """infer the identifier t from the stream, for a learner that needs it where it is hidden"""
     cost: float | None = None
@@ -79,16 +84,38 @@ def command(words: list[str]) -> int:
 
     flags, settings = parse(words)
     jobs = [_job(flags, settings, seed) for seed in range(flags.seeds)]
+    if flags.plots:
+        flags.out.mkdir(parents=True, exist_ok=True)  # what can't be written is said before anything runs
+    _warn_of_many_passes(jobs[0])
     with progress_bar(f"{flags.learner} on {flags.stream}", jobs) as progress:
         results = execute_all(jobs, progress)
     if flags.json:
-        print(json.dumps(summary(results)))
+        print(json.dumps(summary(results, jobs[0])))
     else:
         print_table({flags.learner: results}, _title(flags))
     if flags.plots:
-        for picture in draw_pictures({flags.learner: results}, flags.out):
+        for picture in draw_pictures({flags.learner: results}, flags.out, variant=_variant(flags)):
             print(f"picture: {picture}", file=sys.stderr if flags.json else sys.stdout)
     return 0
+
+
+def _warn_of_many_passes(job: Job) -> None:
+    from everlearn import learners
+
+    horizon = job.horizon or learners.find(job.learner).horizon
+    if horizon.epochs >= MANY and job.horizon is None:
+        print(
+            f"{job.learner} passes over each {horizon.extent} {horizon.epochs} times, as published; "
+            "--epochs sets another number",
+            file=sys.stderr,
+        )
+
+
+def _variant(flags: RunFlags) -> str:
+    """What the names of pictures have beside the learner's and the stream's."""
+    parts = [flags.scenario] if flags.scenario != "split" else []
+    parts += [f"imbalance-{flags.imbalance}"] if flags.imbalance is not None else []
+    return "-".join(parts)
 
 
 def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
@@ -96,7 +123,9 @@ def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
     from everlearn import learners
     from everlearn.experiments.settings import benchmark_settings
 
-    first = tyro.cli(RunFlags, args=_known(words), return_unknown_args=True, add_help=False)[0]
+    first = in_one_sentence(
+        lambda: tyro.cli(RunFlags, args=_known(words), return_unknown_args=True, add_help=False)
+    )[0]
     kind = learners.find(first.learner)
     if first.seeds < 1:
         raise ValueError(f"seeds must be at least 1, not {first.seeds}")
@@ -111,7 +140,9 @@ def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
         ],
     )
     about = f"Run {first.learner} on {first.stream}. The defaults below are this benchmark's."
-    given: Any = tyro.cli(both, args=words, prog="everlearn run", description=about)
+    # Every learner has flags of its own: the help that is named is that of this one.
+    prog = "everlearn run" + (f" --learner {first.learner}" if first.learner != "cope" else "")
+    given: Any = in_one_sentence(lambda: tyro.cli(both, args=words, prog=prog, description=about))
     return given.what, {"network": given.what.network or network, **dataclasses.asdict(given.settings)}
 
 
@@ -123,7 +154,6 @@ def _known(words: list[str]) -> list[str]:
 def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
     from everlearn.evaluation.evaluator import Evaluator
     from everlearn.experiments.job import Job
-    from everlearn.streams.horizon import Horizon
 
     evaluator = Evaluator(
         flags.every,
@@ -133,8 +163,6 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
         representation=flags.plots,
         asynchronous=flags.asynchronous,
     )
-    wide = flags.horizon is not None or flags.window is not None or flags.epochs > 1
-    extent = flags.horizon or ("window" if flags.window else "batch")
     return Job(
         flags.learner,
         flags.stream,
@@ -144,7 +172,7 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
         flags.scenario,
         flags.amount,
         evaluator,
-        Horizon(extent, flags.window, flags.epochs) if wide else None,
+        _horizon(flags),
         flags.paradigm,
         flags.infer,
         flags.cost,
@@ -155,6 +183,20 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
     )
 
 
+def _horizon(flags: RunFlags) -> Horizon | None:
+    """What the learner may revisit, if it is said."""
+    from everlearn import learners
+    from everlearn.streams.horizon import Horizon
+
+    if flags.horizon is not None or flags.window is not None:
+        extent = flags.horizon or "window"
+        return Horizon(extent, flags.window, 1 if flags.epochs is None else flags.epochs)
+    if flags.epochs is None:
+        return None
+    return dataclasses.replace(learners.find(flags.learner).horizon, epochs=flags.epochs)
+
+
 def _title(flags: RunFlags) -> str:
     variant = f", S(T_{flags.imbalance})" if flags.imbalance else ""
+    variant += f", {flags.scenario}" if flags.scenario != "split" else ""
     return f"{flags.stream}{variant}, {flags.seeds} seed{'s' if flags.seeds > 1 else ''}, mean ± std"

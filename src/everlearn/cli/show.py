@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from everlearn.engine.result import Result
+    from everlearn.experiments.job import Job
 
 
-def summary(results: Sequence[Result]) -> dict[str, Any]:
-    """What `--json` prints of the runs of one learner on one stream."""
+# Of what a job says of itself, that which has a place of its own.
+ELSEWHERE = ("learner", "stream", "seed", "settings")
+
+
+def summary(results: Sequence[Result], job: Job | None = None) -> dict[str, Any]:
+    """What `--json` prints of the runs of one learner on one stream; the settings have the job's conditions, too."""
+    conditions = {} if job is None else job.plain()
     metrics = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
     told = {
         "learner": results[0].learner,
@@ -21,7 +27,8 @@ def summary(results: Sequence[Result]) -> dict[str, Any]:
         **{metric: _spread([getattr(result, metric) for result in results]) for metric in metrics},
         "memory_bytes": results[0].memory_bytes,
         "samples_per_second": sum(result.samples_per_second for result in results) / len(results),
-        "settings": results[0].settings,
+        "settings": results[0].settings
+        | {name: value for name, value in conditions.items() if value is not None and name not in ELSEWHERE},
     }
     if results[0].sizes:
         told["prequential_accuracy"] = _spread([result.prequential_accuracy for result in results])
@@ -61,13 +68,15 @@ def print_table(results: dict[str, list[Result]], title: str) -> None:
     Console(width=None if sys.stdout.isatty() else 110).print(table)
 
 
-def draw_pictures(results: dict[str, list[Result]], folder: Path, few: bool = False) -> list[Path]:
-    """Draw what there is to draw; `few` draws the two that tell most."""
+def draw_pictures(
+    results: dict[str, list[Result]], folder: Path, few: bool = False, variant: str = ""
+) -> list[Path]:
+    """Draw what there is to draw; `few` draws the two that tell most. variant: of the stream, for their names."""
     from everlearn import plots
 
     histories = {name: [run.history for run in runs] for name, runs in results.items()}
     looks = [look for runs in histories.values() for history in runs for look in history]
-    stem = "-".join([*results, next(iter(results.values()))[0].stream])
+    stem = "-".join([*results, next(iter(results.values()))[0].stream, *([variant] if variant else [])])
 
     def path(what: str) -> Path:
         return folder / f"{stem}-{what}.png"

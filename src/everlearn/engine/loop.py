@@ -56,7 +56,7 @@ def run(
 ) -> Result:
     """Let a learner learn from a stream, once, with an evaluator that watches.
 
-    stream: one by name, or a user's own: an iterable of (x, y) or (x, y, t), a DataLoader, a pair of arrays.
+    stream: what `stream` gives, or a user's own: an iterable of (x, y) or (x, y, t), a DataLoader, a pair of arrays.
     horizon: what the learner may revisit; by default what it asks for, mostly the batch alone.
     paradigm: what learner and evaluator are told, by name or value; by default all that the stream tells.
     infer: "novelty" tells a learner a t inferred from new labels and rising errors, where the stream hides it.
@@ -72,6 +72,12 @@ def run(
     >>> run(CoPE(memory_size=200, iterations=3), s).accuracy > 0.8
     True
     """
+    if not isinstance(learner, Learner):
+        raise ValueError(
+            f"run takes a learner, such as CoPE() or learner('cope', stream=s), not {learner!r} itself"
+        )
+    if isinstance(stream, str):
+        raise ValueError(f"run takes a stream, such as stream({stream!r}), not its name alone")
     return Run(
         learner, stream, evaluator, horizon, paradigm, infer, clock, detector, samples, progress, checkpoint
     ).finish()

@@ -16,6 +16,7 @@ from everlearn.learners.base import Learner
 from everlearn.learners.snapshot import Snapshot
 from everlearn.memory.labels import Label, as_labels
 from everlearn.streams.own import as_tests
+from everlearn.words import is_whole
 
 __all__ = ["Evaluator", "Tests"]
 
@@ -59,8 +60,8 @@ class Evaluator:
     asynchronous: bool = False
 
     def __post_init__(self) -> None:
-        if self.every is not None and self.every < 1:
-            raise ValueError(f"every is a number of batches of at least 1, or None, not {self.every}")
+        if self.every is not None and not is_whole(self.every, least=1):
+            raise ValueError(f"every is a number of batches of at least 1, or None, not {self.every!r}")
         for name, known in (("horizon", ("seen", "all", "current")), ("concepts", ("static", "evolving"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {getattr(self, name)!r}")

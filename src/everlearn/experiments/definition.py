@@ -203,7 +203,7 @@ def _smaller(name: str, told: dict[str, Any], first: str) -> tuple[str, dict[str
         told["stream"] = SMALL_STREAM
     kind = learners.registry().get(told.get("learner", ""))
     if kind is not None and kind.horizon.epochs > SMALL_EPOCHS:
-        told["epochs"] = SMALL_EPOCHS
+        told["epochs"] = min(told.get("epochs", SMALL_EPOCHS), SMALL_EPOCHS)
     size = told.get("settings", {}).get("memory_size")
     if size is not None:
         told["settings"]["memory_size"] = size // SMALL_MEMORY

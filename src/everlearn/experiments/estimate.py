@@ -32,7 +32,8 @@ def rates(records: Sequence[Record]) -> Rates:
             epochs = record.job.get("horizon", {}).get("epochs")
             epochs = epochs or learners.find(record.job["learner"]).horizon.epochs
             work = record.result["samples"] * epochs * record.settings["iterations"]
-            where = (record.job["learner"], record.job["stream"], record.hardware)
+            paced = _paced(record.job["learner"], record.job["batch_size"])
+            where = (paced, record.job["stream"], record.hardware)
             found.setdefault(where, []).append(work * record.result["together"] / record.seconds)
     return found
 
@@ -40,13 +41,21 @@ def rates(records: Sequence[Record]) -> Rates:
 def seconds(job: Job, earlier: Rates) -> float | None:
     """How long a job will take by itself; None where nothing is known of its like, or its data are not here."""
     settings = settings_in_force(job.learner, job.stream, job.imbalance is not None, job.settings)
-    measured = earlier.get((job.learner, job.stream, hardware(job.device)))
+    measured = earlier.get((_paced(job.learner, job.batch_size), job.stream, hardware(job.device)))
     device = "gpu" if on_gpu(job.device) else "core"
-    rate = mean(measured) if measured else _table()[device].get(settings["network"], {}).get(job.learner)
+    known = _table()[device].get(settings["network"], {})
+    rate = (
+        mean(measured) if measured else known.get(_paced(job.learner, job.batch_size), known.get(job.learner))
+    )
     try:
         return None if rate is None else job.passes() * settings["iterations"] / rate
     except DataError:
         return None
+
+
+def _paced(learner: str, batch_size: int) -> str:
+    """A learner by the batches it is given: in larger ones the same samples take less time."""
+    return learner if batch_size == 10 else f"{learner}, batches of {batch_size}"
 
 
 def describe(plan: Plan, store: str | os.PathLike[str], workers: int | None = None) -> str:
@@ -64,9 +73,7 @@ def describe(plan: Plan, store: str | os.PathLike[str], workers: int | None = No
         known = [taken for job in jobs if (taken := seconds(job, earlier)) is not None]
         total += sum(known)
         unknown += len(jobs) - len(known)
-        took = (
-            f"about {_duration(sum(known))}" if len(known) == len(jobs) else "no rate known, or no data here"
-        )
+        took = f"about {_duration(sum(known))}" if len(known) == len(jobs) else _why_unknown(jobs[0])
         lines.append(f"  {title}: {len(jobs)} runs, {took}")
     missing = dict.fromkeys(learner for each in plan.experiments for learner in each.missing)
     lines += [f"  {learner} is not here yet, and is left out" for learner in missing]
@@ -80,6 +87,14 @@ def describe(plan: Plan, store: str | os.PathLike[str], workers: int | None = No
             "by the rates of earlier runs in the store where there are any, else by experiments/rates.toml"
         )
     return "\n".join(lines)
+
+
+def _why_unknown(job: Job) -> str:
+    try:
+        job.passes()
+    except DataError:
+        return "its data are not here"
+    return "no rate known yet"
 
 
 def _title(job: Job) -> str:

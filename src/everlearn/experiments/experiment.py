@@ -197,7 +197,7 @@ def _find(name_or_path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
     path = Path(given)
     if path.suffix != ".toml":
         raise ValueError(
-            f"there is no experiment {given!r}{nearest(given, _paper())}; one of your own is a file *.toml"
+            f"there is no experiment {given!r}{nearest(given, [*_paper(), 'all'])}; one of your own is a file *.toml"
         )
     if not path.is_file():
         raise ValueError(

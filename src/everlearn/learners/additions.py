@@ -148,9 +148,9 @@ class WithAdditions(Learner):
         return parts
 
     def _take_parts(self, state: State) -> None:
+        self._check_network(under("network.", state))  # what else there is depends on it
         super()._take_parts(state)
         if self._average is not None:
-            self._check_network(under("network.", state))  # the average is of the same network
             self._average.network.load_state_dict(under("average.", state))
             self._newest = int(state["newest"])
 

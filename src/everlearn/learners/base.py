@@ -45,7 +45,7 @@ class Learner(Asking, Controlled, Stateful):
     @in_turn
     def observe(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from one batch, the first time it is seen."""
-        x, labels, new = self._accept(x, y)
+        x, labels, new = self._accept(x, y, "observe")
         self._try(x)
         self._hear(t, "observe")
         self._meet(x, new)
@@ -55,7 +55,7 @@ class Learner(Asking, Controlled, Stateful):
     @in_turn
     def revisit(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from a batch again, where the horizon is wider than a batch. Nothing is stored or counted."""
-        x, labels, new = self._accept(x, y)
+        x, labels, new = self._accept(x, y, "revisit")
         self._try(x)
         if new:
             raise ValueError(
@@ -80,12 +80,12 @@ class Learner(Asking, Controlled, Stateful):
                 f"{method}(x, y, t)"
             ) from None
 
-    def _accept(self, x: Any, y: Any) -> tuple[Tensor, list[Label], list[Label]]:
+    def _accept(self, x: Any, y: Any, method: str) -> tuple[Tensor, list[Label], list[Label]]:
         """The batch, checked before anything changes: samples, labels, and those of the labels that are new."""
-        x = self._samples(x, "observe")
+        x = self._samples(x, method)
         labels = as_labels(y)
         if len(labels) != len(x):
-            raise ValueError(f"{type(self).__name__}.observe got {len(x)} samples but {len(labels)} labels")
+            raise ValueError(f"{type(self).__name__}.{method} got {len(x)} samples but {len(labels)} labels")
         new = self.labels.new(labels)
         classes = len(self.labels) + len(new)
         self._check_room(classes)
@@ -116,7 +116,7 @@ class Learner(Asking, Controlled, Stateful):
 
     def welcome(self, x: Any, y: Any) -> None:
         """Get ready for a batch with new labels without learning from it, after the same checks."""
-        x, _, new = self._accept(x, y)
+        x, _, new = self._accept(x, y, "observe")
         self._meet(x, new)
 
     def _meet(self, x: Tensor, new: list[Label]) -> None:

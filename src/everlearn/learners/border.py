@@ -4,15 +4,49 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from everlearn.networks import as_input
+from everlearn.networks import as_input, check_name
 
-__all__ = ["as_samples", "check_samples", "probe", "try_batch"]
+__all__ = ["as_device", "as_samples", "as_seed", "check_network", "check_samples", "probe", "try_batch"]
+
+
+def as_device(name: Any) -> torch.device:
+    """A torch device by name, if it is here; `auto` is a GPU if there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError):
+        raise ValueError(
+            f"device is auto, cpu, or another of torch's that is here, not {name!r}"
+            + ("" if torch.cuda.is_available() else ": torch finds no GPU")
+        ) from None
+    return device
+
+
+def as_seed(seed: Any) -> int:
+    """A seed, if it is one."""
+    try:
+        torch.Generator().manual_seed(operator.index(seed))
+    except (TypeError, RuntimeError, ValueError):
+        raise ValueError(f"a seed is a whole number of at most 64 bits, not {seed!r}") from None
+    return operator.index(seed)
+
+
+def check_network(network: Any) -> None:
+    """Refuse what is neither a known name nor a module."""
+    if isinstance(network, str):
+        check_name(network)
+    elif not isinstance(network, nn.Module):
+        made = f"the class {network.__name__}, not made yet" if isinstance(network, type) else repr(network)
+        raise ValueError(f"a network is a name or an nn.Module, not {made}")
 
 
 def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
@@ -35,9 +69,9 @@ def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
 
 def check_samples(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: torch.dtype | None) -> None:
     """Refuse a batch that is empty, of another shape or type than the first one was, or not finite."""
-    if x.ndim == 0 or len(x) == 0:
+    if x.ndim > 0 and len(x) == 0:
         raise ValueError(f"{where} got an empty batch")
-    if x.ndim == 1 and shape != ():
+    if x.ndim == 0 or (x.ndim == 1 and shape != ()):
         raise ValueError(f"{where} got x of shape {list(x.shape)}, but it takes a batch of samples, [n, ...]")
     if shape is not None and tuple(x.shape[1:]) != shape:
         expected = ", ".join(["*", *map(str, shape)])

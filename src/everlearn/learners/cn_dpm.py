@@ -33,7 +33,7 @@ LEAST_USAGE = 0.1  # what an expert must be responsible for in a batch, in sampl
 
 @dataclasses.dataclass(frozen=True)
 class CNDPMSettings(Settings):
-    """The settings of CN-DPM; the defaults are those of Split-MNIST."""
+    """The settings of CN-DPM; where no benchmark is named, the defaults are Split-MNIST's."""
 
     learning_rate: float = 1e-4
     """step size of Adam, for the classifiers"""

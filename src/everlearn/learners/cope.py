@@ -25,7 +25,7 @@ __all__ = ["CoPE", "CoPESettings"]
 
 @dataclasses.dataclass(frozen=True)
 class CoPESettings(Additions):
-    """CoPE's settings, with the paper's symbols; the defaults are those of Split-MNIST."""
+    """CoPE's settings, with the paper's symbols; where no benchmark is named, the defaults are Split-MNIST's."""
 
     memory_size: int = 2000
     """|M_r|, exemplars in the replay memory, shared equally by the classes seen"""

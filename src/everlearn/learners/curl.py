@@ -28,7 +28,7 @@ SMALLEST_VARIANCE = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class CURLSettings(Settings):
-    """The settings of CURL; the defaults are those of Split-MNIST."""
+    """The settings of CURL; where no benchmark is named, the defaults are Split-MNIST's."""
 
     learning_rate: float = 1e-3
     """step size of Adam"""

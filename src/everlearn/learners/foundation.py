@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from everlearn.capture import Captured, Graphed
 from everlearn.descent import Passage, passages
 from everlearn.learners.asked import Asked
-from everlearn.learners.border import as_samples, check_samples, probe
+from everlearn.learners.border import (
+    as_device,
+    as_samples,
+    as_seed,
+    check_network,
+    check_samples,
+    probe,
+)
 from everlearn.learners.settings import Settings
 from everlearn.learners.snapshot import Turn
 from everlearn.memory.base import ReplayMemory
@@ -49,12 +56,11 @@ class Foundation(ABC):
         self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
     ) -> None:
         self.settings = self._settings(settings)
-        self.seed = seed
-        self.device = torch.device(
-            ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        )
+        self.seed = as_seed(seed)
+        self.device = as_device(device)
+        check_network(network)
         self.given = network
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(self.seed)
         self.labels = LabelTable()
         self.parameters: list[Tensor] = []
         self.batches = 0
@@ -71,7 +77,8 @@ class Foundation(ABC):
         known = [field.name for field in dataclasses.fields(cls.Settings)]
         for name in given:
             if name not in known:
-                raise TypeError(f"{cls.__name__} has no setting {name!r}{nearest(name, known)}")
+                others = [*known, "seed", "device"]
+                raise TypeError(f"{cls.__name__} has no setting {name!r}{nearest(name, others)}")
         settings = cls.Settings(**given)
         if settings.unknown is not None and "memory_size" not in known:
             raise ValueError(f"{cls.__name__} has no memory to calibrate unknown on")

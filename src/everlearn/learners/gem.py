@@ -26,7 +26,7 @@ RIDGE = 1e-3  # what is added to the diagonal of G Gᵀ
 
 @dataclasses.dataclass(frozen=True)
 class GEMSettings(ReplaySettings):
-    """GEM's settings; the defaults are those of Split-MNIST."""
+    """GEM's settings; where no benchmark is named, the defaults are Split-MNIST's."""
 
     tasks: int = 5
     """T, how many tasks there will be; each keeps |M| / T samples"""

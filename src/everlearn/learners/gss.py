@@ -28,7 +28,7 @@ FIRST_SCORE = 0.1  # of what arrives while there is nothing to compare with
 
 @dataclasses.dataclass(frozen=True)
 class GSSSettings(ReplaySettings):
-    """GSS's settings; the defaults are those of Split-MNIST."""
+    """GSS's settings; where no benchmark is named, the defaults are Split-MNIST's."""
 
     iterations: int = 1
     """times a batch is learnt, each time followed by a step on as many exemplars"""

@@ -26,7 +26,7 @@ __all__ = ["ICaRL", "ICaRLSettings"]
 
 @dataclasses.dataclass(frozen=True)
 class ICaRLSettings(ReplaySettings):
-    """iCaRL's settings; the defaults are those of Split-MNIST."""
+    """iCaRL's settings; where no benchmark is named, the defaults are Split-MNIST's."""
 
     strength: float = 1.0
     """weight of the distillation beside the cross-entropy"""

@@ -19,7 +19,7 @@ __all__ = ["MIR", "MIRSettings"]
 
 @dataclasses.dataclass(frozen=True)
 class MIRSettings(RehearsalSettings):
-    """MIR's settings; the defaults are those of Split-MNIST."""
+    """MIR's settings; where no benchmark is named, the defaults are Split-MNIST's."""
 
     candidates: int = 50
     """C, exemplars drawn for each step, of which the |B_n| most interfered ones are replayed"""

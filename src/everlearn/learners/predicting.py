@@ -19,7 +19,7 @@ from everlearn.learners.unknown import threshold, withhold
 from everlearn.memory.labels import Label, LabelTable
 from everlearn.networks import as_input
 
-__all__ = ["CHUNK", "NotLearntYet", "Predicting"]
+__all__ = ["CHUNK", "Diverged", "NotLearntYet", "Predicting"]
 
 # So many samples pass the network at once, which bounds what a prediction takes.
 CHUNK = 1000
@@ -29,12 +29,16 @@ class NotLearntYet(RuntimeError):
     """A prediction was asked before the first label."""
 
 
+class Diverged(RuntimeError):
+    """A prediction was asked of a network that gives no numbers any more."""
+
+
 class Predicting(Foundation):
     """The part of a learner that predicts."""
 
     def predict(self, x: Any) -> list[Label]:
         """The label of each sample, among those seen so far; UNKNOWN where it may say so and is not sure enough."""
-        labels, scores = self.classes, self._scored(x)
+        labels, scores = self.classes, self._scored(x, "predict")
         predicted = [labels[slot] for slot in scores.argmax(1).tolist()]
         return (
             predicted if self.settings.unknown is None else withhold(predicted, scores, self._least_score())
@@ -46,19 +50,25 @@ class Predicting(Foundation):
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
         """A row of probabilities per sample, over `classes`."""
-        probabilities: NDArray[np.float32] = self._scored(x).softmax(1).cpu().numpy()
+        probabilities: NDArray[np.float32] = self._scored(x, "predict_proba").softmax(1).cpu().numpy()
         return probabilities
 
     def embed(self, x: Any) -> Tensor:
         """The features of each sample from which the prediction is made, `[samples, d]`."""
         return self._in_chunks(x, "embed", self.features)
 
-    def _scored(self, x: Any) -> Tensor:
+    def _scored(self, x: Any, method: str) -> Tensor:
         if not self.labels:
             raise NotLearntYet(
                 f"{type(self).__name__} has seen no label yet: observe a batch first, then predict"
             )
-        return self._in_chunks(x, "predict", self.scores)
+        scores = self._in_chunks(x, method, self.scores)
+        if scores.isnan().any():
+            raise Diverged(
+                f"{type(self).__name__} has no numbers for these samples: its network has diverged, so begin anew "
+                "with samples that are scaled or a lower learning_rate; or x is far too large"
+            )
+        return scores
 
     def _in_chunks(self, x: Any, method: str, function: Callable[[Tensor], Tensor]) -> Tensor:
         """A function of the samples, in evaluation mode and in parts that bound what it takes."""

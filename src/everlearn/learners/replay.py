@@ -17,7 +17,7 @@ __all__ = ["Rehearsal", "RehearsalSettings", "ReplayLearner", "ReplaySettings"]
 
 @dataclasses.dataclass(frozen=True)
 class ReplaySettings(SoftmaxSettings):
-    """The settings of a learner that replays; the defaults are those of Split-MNIST."""
+    """The settings of a learner that replays; where no benchmark is named, the defaults are Split-MNIST's."""
 
     memory_size: int = 2000
     """|M_r|, exemplars in the replay memory"""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import numbers
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 __all__ = ["Settings"]
 
@@ -23,6 +27,8 @@ class Settings:
     """samples that `ask` keeps until their labels are told; the oldest go first"""
 
     def __post_init__(self) -> None:
+        for name, kinds in _kinds(type(self)).items():  # type: ignore[arg-type]
+            object.__setattr__(self, name, _of_kind(name, getattr(self, name), kinds))
         self._check("learning_rate", self.learning_rate > 0, "above 0")
         self._check("iterations", self.iterations >= 1, "at least 1")
         self._check("hidden", self.hidden >= 1, "at least 1")
@@ -34,3 +40,26 @@ class Settings:
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             raise ValueError(f"{name} must be {expected}, not {getattr(self, name)!r}")
+
+
+# What a setting may be, in words, and of numpy's numbers which are meant.
+WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a word", NoneType: "None"}
+ABSTRACT = {int: numbers.Integral, float: numbers.Real}
+
+
+@functools.cache
+def _kinds(settings: type[Settings]) -> dict[str, tuple[type, ...]]:
+    """Of which kinds each setting may be, where its hint is made of plain kinds."""
+    hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(settings).items()}
+    return {name: kinds for name, kinds in hints.items() if set(kinds) <= set(WORDS)}
+
+
+def _of_kind(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
+    """The value as one of these kinds, or a sentence; a function of the user's may stand for a word."""
+    for kind in kinds:
+        is_bool = isinstance(value, bool)
+        if is_bool == (kind is bool) and isinstance(value, ABSTRACT.get(kind, kind)):
+            return value if kind is NoneType else kind(value)
+    if str in kinds and callable(value):
+        return value
+    raise ValueError(f"{name} must be {' or '.join(WORDS[kind] for kind in kinds)}, not {value!r}")

@@ -18,7 +18,7 @@ UNSEEN = -1e4
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxSettings(Settings):
-    """The settings of a learner with a softmax; the defaults are those of Split-MNIST."""
+    """The settings of a learner with a softmax; where no benchmark is named, the defaults are Split-MNIST's."""
 
     learning_rate: float = 0.05
     """step size of plain SGD"""

@@ -15,6 +15,7 @@ from everlearn.checkpoint import CheckpointError, State
 from everlearn.learners.foundation import Foundation
 from everlearn.learners.snapshot import in_turn
 from everlearn.memory.labels import decode_label, encode_label
+from everlearn.words import differing
 
 __all__ = ["Stateful", "read_meta", "under"]
 
@@ -58,15 +59,17 @@ class Stateful(Foundation):
         meta = read_meta(state)
         for part, mine in self._identity().items():
             if meta[part] != mine:
-                raise CheckpointError(
-                    f"this state has the {part} {meta[part]!r}, but the learner has {mine!r}"
-                )
+                theirs, own = differing(meta[part], mine)
+                raise CheckpointError(f"this state has the {part} {theirs!r}, but the learner has {own!r}")
         settings = dataclasses.asdict(self.settings)
         twin = type(self)(self.given, seed=meta["seed"], device=str(self.device), **settings)
         try:
             twin._take(state, meta)
         except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
             raise CheckpointError(f"this state can't be taken up: {str(error).splitlines()[0]}") from None
+        unknown = sorted(state.keys() - twin.state_dict().keys())
+        if unknown:
+            raise CheckpointError(f"this state has parts that {self.name} has not: {', '.join(unknown)}")
         self.__dict__ = {**twin.__dict__, "_captured": self._captured, "_turn": self._turn}
         self._replaced()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ def as_labels(y: Any) -> list[Label]:
     """The labels of a batch as a list, or a ValueError that names the one that is none."""
     if isinstance(y, (torch.Tensor, np.ndarray)):
         y = y.tolist()
-    if isinstance(y, (str, bytes)) or not isinstance(y, Iterable):
+    if isinstance(y, (str, bytes, Set, Mapping)) or not isinstance(y, Iterable):
         raise ValueError(f"y is a sequence of labels, one for each sample, not {_shown(y)}")
     return [label if type(label) in _PLAIN else _label(label) for label in y]
 

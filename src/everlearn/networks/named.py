@@ -22,6 +22,7 @@ __all__ = [
     "SlimResNet18",
     "SoftmaxNetwork",
     "as_input",
+    "check_name",
     "convolution",
     "embedding_network",
     "to_unit_length",
@@ -100,11 +101,16 @@ class SoftmaxNetwork(nn.Sequential):
             self.head.bias[: len(bias)] = bias
 
 
-def trunk(name: str, shape: tuple[int, ...], hidden: int) -> tuple[nn.Module, int]:
-    """All but the last layer of a network, and how many features it gives."""
+def check_name(name: str) -> None:
+    """Refuse a name that no network has."""
     known = [*EMBEDDINGS, IDENTITY]
     if name not in known:
         raise ValueError(f"there is no network {name!r}{nearest(name, known)}; or give an nn.Module")
+
+
+def trunk(name: str, shape: tuple[int, ...], hidden: int) -> tuple[nn.Module, int]:
+    """All but the last layer of a network, and how many features it gives."""
+    check_name(name)
     if name == IDENTITY:
         return nn.Flatten(), math.prod(shape)
     if name == "mlp":

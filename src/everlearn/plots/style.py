@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Histories", "colours_in_order", "end_labels", "line_of", "mark_transitions", "panels", "save"]
+__all__ = [
+    "Histories",
+    "colours_in_order",
+    "end_labels",
+    "line_of",
+    "mark_transitions",
+    "method_of",
+    "panels",
+    "save",
+]
 
 Histories = Mapping[str, Sequence[History]]
 """For each learner, a history per seed."""
@@ -61,9 +70,22 @@ def line_of(name: str, names: Sequence[str]) -> dict[str, Any]:
     >>> line_of("mir", ["mir"]), line_of("mine", ["mir", "mine"])
     ({'color': '#009e73', 'linestyle': '-'}, {'color': '#332288', 'linestyle': '-'})
     """
-    others = [other for other in names if other not in COLOURS]
-    colour = COLOURS.get(name) or TEN[others.index(name) % len(TEN)]
-    return {"color": colour, "linestyle": DASHES.get(name, "-")}
+    others = [other for other in names if method_of(other) is None]
+    known = method_of(name)
+    colour = TEN[others.index(name) % len(TEN)] if known is None else COLOURS[known]
+    return {"color": colour, "linestyle": DASHES.get(known or name, "-")}
+
+
+def method_of(name: str) -> str | None:
+    """The method whose colour this one has: a variant's has its method's, one of CoPE's that of `cope+`.
+
+    >>> method_of("curl, online"), method_of("cope, not renormalised"), method_of("mine")
+    ('curl', 'cope+', None)
+    """
+    if name in COLOURS:
+        return name
+    base = name.split(", ")[0]
+    return None if base not in COLOURS else "cope+" if base == "cope" else base
 
 
 def colours_in_order(count: int) -> list[str]:

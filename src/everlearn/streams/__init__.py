@@ -13,13 +13,13 @@ from everlearn.streams.arrangement import DatasetStream
 from everlearn.streams.base import Batch, Stream
 from everlearn.streams.own import as_stream
 from everlearn.streams.source import divide, hold_out
-from everlearn.words import nearest
+from everlearn.words import is_whole, nearest
 
 __all__ = ["Batch", "Stream", "as_stream", "names", "stream"]
 
 
 def stream(
-    name: str,
+    name: str = "split-digits",
     *,
     seed: int = 0,
     imbalance: int | None = None,
@@ -48,8 +48,10 @@ def stream(
     """
     if name not in names():
         raise ValueError(f"there is no stream {name!r}{nearest(name, names())}")
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+    if not is_whole(batch_size, least=1):
+        raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
+    if not is_whole(seed):
+        raise ValueError(f"a seed is a whole number, not {seed!r}")
     scenarios.check(scenario, amount, imbalance)
     benchmark = _benchmarks()[name]
     dataset = datasets.load(benchmark["dataset"], data_dir)

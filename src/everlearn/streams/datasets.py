@@ -164,8 +164,8 @@ def data_folders(name: str, data_dir: str | os.PathLike[str] | None = None) -> l
         folders.append(Path(data_dir).expanduser())
         if not folders[0].is_dir():
             what = "is a file, not a folder" if folders[0].exists() else "does not exist"
-            remedy = f"name the folder that holds {wanted(name)}, or run `everlearn data fetch {name}`"
-            raise DataError(f"the data folder {folders[0]} {what}; {remedy}")
+            remedy = f"; name the folder that holds {wanted(name)}, or run `everlearn data fetch {name}`"
+            raise DataError(f"the data folder {folders[0]} {what}{remedy if name != 'digits' else ''}")
     if os.environ.get("EVERLEARN_DATA"):
         folders.append(Path(os.environ["EVERLEARN_DATA"]).expanduser())
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

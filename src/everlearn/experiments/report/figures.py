@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["accuracy_bars", "differences", "drawn", "grouped_bars", "line_of", "lines", "row_panels", "short"]
+__all__ = ["accuracy_bars", "differences", "drawn", "grouped_bars", "lines", "row_panels", "short"]
 
 PAPER: dict[str, Any] = {
     "marker": "D", "markersize": 5, "markerfacecolor": "white", "markeredgecolor": style.INK,
@@ -53,15 +53,6 @@ def short(columns: Sequence[str]) -> list[str]:
     return [" ".join(w[shared:]) for w in words]
 
 
-def line_of(row: str, rows: Sequence[str]) -> dict[str, Any]:
-    """The line of a row: a method's own; that of a variant of CoPE, such as `cope, not renormalised`, is `cope+`.
-
-    >>> line_of("cope, not renormalised", ["cope", "cope, not renormalised"])["color"] == style.COLOURS["cope+"]
-    True
-    """
-    return style.line_of("cope+" if row.startswith("cope, ") else row, rows)
-
-
 def accuracy_bars(table: Table) -> Figure:
     """A bar for each row, a panel for each column; the paper's mean ± std as a diamond."""
     from matplotlib.ticker import MaxNLocator
@@ -71,7 +62,7 @@ def accuracy_bars(table: Table) -> Figure:
         cells = _column(table, column)
         for place, (row, cell) in enumerate(cells):
             if cell is not None and cell.ours is not None:
-                colour = line_of(row, table.rows)["color"]
+                colour = style.line_of(row, table.rows)["color"]
                 ax.barh(place, cell.ours.mean, height=0.66, color=colour, linewidth=0)
                 _whisker(ax, cell.ours.mean, place, xerr=cell.ours.std or 0)
             if cell is not None and cell.cell.published is not None:
@@ -97,7 +88,7 @@ def differences(table: Table) -> Figure:
             if cell is None or cell.ours is None or cell.cell.published is None or cell.difference is None:
                 continue
             spread, ours = cell.cell.published.std or 0.0, cell.ours.std or 0.0
-            colour = line_of(row, table.rows)["color"]
+            colour = style.line_of(row, table.rows)["color"]
             ax.barh(place, 2 * spread, left=-spread, height=0.72, color=style.GRID, linewidth=0, zorder=1)
             face = "white" if cell.outside else colour
             ax.errorbar(
@@ -117,7 +108,7 @@ def lines(table: Table) -> Figure:
     figure, (ax,) = style.panels(1, 6.4, 3.9)
     ends = []
     for row in table.rows:
-        line = line_of(row, table.rows)
+        line = style.line_of(row, table.rows)
         cells = [(place, table.at(row, column)) for place, column in enumerate(table.columns)]
         ours = [(place, c.ours) for place, c in cells if c is not None and c.ours is not None]
         paper = [
@@ -155,7 +146,7 @@ def grouped_bars(table: Table) -> Figure:
     rows = [row for row in table.rows if any(c.ours for _, c in _of_row(table, row))]
     width = 0.84 / max(len(rows), 1)
     for number, row in enumerate(rows):
-        line = line_of(row, table.rows)
+        line = style.line_of(row, table.rows)
         across = table.across(row)
         label = f"{in_math(row)}  {across.mean:.1f}" if across else f"{in_math(row)}  …"
         shift = (number - (len(rows) - 1) / 2) * width

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from html import escape
 
 from everlearn.experiments.report.figures import short
+from everlearn.experiments.report.theme import variable
 from everlearn.experiments.report.words import in_html, number, signed
 from everlearn.experiments.tables import Comparison, MeasuredCell, Table
 from everlearn.plots import style
@@ -34,10 +35,10 @@ def head(text: str, kind: str = "") -> str:
 
 def dot(name: str) -> str:
     """The method's colour; nothing for what is no method."""
-    name = "cope-plus" if name.startswith("cope, ") else name
-    if name not in (*style.COLOURS, "cope-plus"):
+    method = style.method_of(name)
+    if method is None:
         return ""
-    return f'<span class="dot" style="background:var(--method-{name})"></span>'
+    return f'<span class="dot" style="background:var(--{variable(method)})"></span>'
 
 
 def main_table(table: Table) -> str:

@@ -7,7 +7,7 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from everlearn.experiments.report.figures import line_of, row_panels
+from everlearn.experiments.report.figures import row_panels
 from everlearn.experiments.report.parts import anchor, dot, head, table_of
 from everlearn.experiments.report.words import in_html, in_math
 from everlearn.experiments.store import Record
@@ -81,7 +81,7 @@ def _bars(table: Table, value: Callable[[Record], float], what: str, form: str) 
             if cell is None or not cell.runs:
                 continue
             amount = mean_of(cell, value)
-            ax.barh(place, amount, height=0.66, color=line_of(row, table.rows)["color"], linewidth=0)
+            ax.barh(place, amount, height=0.66, color=style.line_of(row, table.rows)["color"], linewidth=0)
             ax.annotate(
                 form.format(amount), (amount, place), xytext=(4, 0), textcoords="offset points",
                 va="center", fontsize=8, color=style.QUIET,

@@ -7,7 +7,7 @@ import re
 
 from everlearn.plots import style
 
-__all__ = ["DARK", "inline_svg", "variables", "width_of"]
+__all__ = ["DARK", "inline_svg", "variable", "variables", "width_of"]
 
 # The methods' colours on a dark page: the same hues, as light as they must be to stand out from it.
 DARK = {
@@ -36,13 +36,14 @@ PAGE = {  # name: (light, dark)
 def variables(dark: bool) -> str:
     """The page's colours as CSS variables."""
     colours = {name: pair[dark] for name, pair in PAGE.items()}
-    colours |= {f"method-{_plain(name)}": (DARK if dark else style.COLOURS)[name] for name in style.COLOURS}
+    colours |= {variable(name): (DARK if dark else style.COLOURS)[name] for name in style.COLOURS}
     colours |= {f"ten-{place}": _light(c) if dark else c for place, c in enumerate(style.TEN)}
     return "".join(f"--{name}:{colour};" for name, colour in colours.items())
 
 
-def _plain(name: str) -> str:
-    return name.replace("+", "-plus")
+def variable(method: str) -> str:
+    """The page's variable that has a method's colour."""
+    return f"method-{method.replace('+', '-plus')}"
 
 
 def _light(colour: str) -> str:
@@ -80,4 +81,4 @@ def _themes() -> dict[str, str]:
     themes = {pair[0]: name for name, pair in PAGE.items()}
     themes |= {colour: f"ten-{place}" for place, colour in enumerate(style.TEN)}
     # iid-offline is drawn in ink: on a page, light or dark, that is the same.
-    return themes | {c: f"method-{_plain(name)}" for name, c in style.COLOURS.items() if c not in themes}
+    return themes | {c: variable(name) for name, c in style.COLOURS.items() if c not in themes}
