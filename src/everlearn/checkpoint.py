@@ -42,7 +42,7 @@ def write(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     try:
         _replace(target, content)
     except OSError as error:  # which may speak of a file beside it
-        raise OSError(error.errno, f"can't be written ({error.strerror})", str(target)) from None
+        raise OSError(error.errno, f"can't be written ({error.strerror or error})", str(target)) from None
 
 
 def _replace(target: Path, content: bytes) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 __all__ = ["in_one_sentence"]
 
-FRAME = re.compile(r"^[╭╰│]|[╮╯│]$")
+# Colours, frames and rules, where the terminal has them; elsewhere rules are hyphens.
+DRAWN = re.compile(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]")
 
 
 def in_one_sentence(parse: Callable[[], Any]) -> Any:
@@ -28,10 +29,12 @@ def in_one_sentence(parse: Callable[[], Any]) -> Any:
 def _sentence(box: str) -> str:
     """The words in a box of several parts, of which the first says what is wrong and the last where help is.
 
-    >>> _sentence("╭─ Error ─╮\\n│ Wrong: 3  │\\n│ ───────── │\\n│ See help │\\n╰──────────╯")
+    >>> _sentence("╭─ Error ─╮\\n│ Wrong: 3  │\\n│ ───────── │\\n│ See help  │\\n╰───────────╯")
+    'Wrong: 3. See help'
+    >>> _sentence(" Error \\n --------- \\n Wrong: 3 \\n --------- \\n See help \\n ")
     'Wrong: 3. See help'
     """
-    lines = [FRAME.sub("", line).strip() for line in box.strip().splitlines()[1:-1]]
-    parts = [" ".join(part.split()) for part in re.split(r"\n─+\n", "\n".join(lines))]
-    told = [part.rstrip(".") for part in parts if not part.startswith("Argument helptext")]
+    _, *lines = [DRAWN.sub("", line).strip() for line in box.strip().splitlines()]
+    parts = [" ".join(part.split()) for part in re.split(r"^-*$", "\n".join(lines), flags=re.MULTILINE)]
+    told = [part.rstrip(".") for part in parts if part and not part.startswith("Argument helptext")]
     return ". ".join(told)
