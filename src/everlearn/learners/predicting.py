@@ -38,7 +38,7 @@ class Predicting(Foundation):
 
     def predict(self, x: Any) -> list[Label]:
         """The label of each sample, among those seen so far; UNKNOWN where it may say so and is not sure enough."""
-        labels, scores = self.classes, self._scored(x, "predict")
+        labels, scores = self.classes, self._scored(x)
         predicted = [labels[slot] for slot in scores.argmax(1).tolist()]
         return (
             predicted if self.settings.unknown is None else withhold(predicted, scores, self._least_score())
@@ -57,7 +57,7 @@ class Predicting(Foundation):
         """The features of each sample from which the prediction is made, `[samples, d]`."""
         return self._in_chunks(x, "embed", self.features)
 
-    def _scored(self, x: Any, method: str) -> Tensor:
+    def _scored(self, x: Any, method: str = "predict") -> Tensor:
         if not self.labels:
             raise NotLearntYet(
                 f"{type(self).__name__} has seen no label yet: observe a batch first, then predict"

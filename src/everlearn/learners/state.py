@@ -20,6 +20,8 @@ from everlearn.words import differing
 __all__ = ["Stateful", "read_meta", "under"]
 
 FORMAT = 2
+# What a run adds to the state of its learner (engine/checkpoints.py), which can be loaded by itself all the same.
+OF_A_RUN = "run."
 
 
 class Stateful(Foundation):
@@ -67,7 +69,8 @@ class Stateful(Foundation):
             twin._take(state, meta)
         except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
             raise CheckpointError(f"this state can't be taken up: {str(error).splitlines()[0]}") from None
-        unknown = sorted(state.keys() - twin.state_dict().keys())
+        own = {name for name in state if not name.startswith(OF_A_RUN)}
+        unknown = sorted(own - twin.state_dict().keys())
         if unknown:
             raise CheckpointError(f"this state has parts that {self.name} has not: {', '.join(unknown)}")
         self.__dict__ = {**twin.__dict__, "_captured": self._captured, "_turn": self._turn}

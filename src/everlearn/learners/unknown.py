@@ -38,5 +38,5 @@ def threshold(learner: Predicting) -> float:
     if not len(samples):
         return -math.inf
     some = samples[:: -(-len(samples) // AT_MOST)]
-    best = learner._scored(some, "predict").amax(1)
+    best = learner._scored(some).amax(1)
     return float(best.double().quantile(learner.settings.unknown))
