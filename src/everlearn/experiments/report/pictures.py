@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -82,7 +83,8 @@ def _figures(table: Table) -> Iterator[tuple[str, str, Callable[[], Figure], boo
             curves = _curves(table, column)
             if curves:
                 told = f"{column}: accuracy on the tasks seen, over the stream; bands are ± std over seeds."
-                yield f"{name}-{column}-stream", told, partial(accuracy_over_stream, curves), True
+                file = "-".join(re.findall(r"[\w.+-]+", f"{name}-{column}-stream"))
+                yield file, told, partial(accuracy_over_stream, curves), True
 
 
 def _curves(table: Table, column: str) -> dict[str, list[list[Evaluation]]]:
