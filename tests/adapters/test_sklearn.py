@@ -201,3 +201,9 @@ def test_a_diverged_learner_says_so():
     model = OnlineClassifier("finetune", random_state=0, settings={"learning_rate": 1e6})
     with pytest.raises(RuntimeError, match="has diverged.*scaled"):
         model.fit(x, [0, 1] * 20).predict_proba(x)
+
+
+def test_none_of_these_is_no_answer_of_scikit_learns():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="unknown can't be set here"):
+        OnlineClassifier("cope", settings={"unknown": 0.1, "hidden": 16}).fit(X, y)

@@ -107,7 +107,13 @@ class _SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def _new(self, random: np.random.RandomState) -> Learner:
         kind, settings = self._kind()
-        return make(kind, self.network, int(random.randint(2**31 - 1)), self.device, settings)
+        learner = make(kind, self.network, int(random.randint(2**31 - 1)), self.device, settings)
+        if learner.settings.unknown is not None:
+            raise ValueError(
+                "unknown can't be set here: a classifier of scikit-learn's answers with one of its classes; "
+                "`learner_.predict` of a learner by itself may say none of these"
+            )
+        return learner
 
     def _learn(self, learn: Callable[[Any, Any, int], None], X: Any, y: Any, task: int) -> None:
         """In batches of at most `batch_size`, as equal as can be."""
