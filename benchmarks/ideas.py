@@ -104,21 +104,6 @@ class SecondPrototype(CoPEPlus):
         return list(centres)
 
 
-class Mixing(CoPEPlus):
-    """Every image has up to two fifths of another one of its batch in it, and keeps its own label."""
-
-    name = "mixing"
-    most = 0.4
-
-    def _augmented(self, x: Tensor, old: Tensor, views: Tensor | None) -> tuple[Tensor, Tensor]:
-        shown, replayed = super()._augmented(x, old, views)
-        both = as_input(torch.cat([shown, replayed]))
-        order = torch.rand(len(both), device=both.device).argsort()
-        share = self.most * torch.rand(len(both), *[1] * (both.dim() - 1), device=both.device)
-        both = both + share * (both[order] - both)
-        return both[: len(x)], both[len(x) :]
-
-
 class TwoViews(CoPEPlus):
     """Every image of B stands in it twice, in two views, which are pseudo-prototypes of each other."""
 
@@ -209,7 +194,6 @@ IDEAS: dict[str, type[Any]] = {
         RisingMomentum,
         TemperaturePerClass,
         SecondPrototype,
-        Mixing,
         TwoViews,
         EarlyReplay,
         GroupNorm,

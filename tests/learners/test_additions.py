@@ -30,7 +30,7 @@ def learner(name, **settings):
 
 
 def all_added(name):
-    return learner(name, iterations=2, replayed=7, augmentation="crop-flip", averaging=0.9)
+    return learner(name, iterations=2, replayed=7, augmentation="crop-flip", mixing=0.4, averaging=0.9)
 
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
@@ -57,6 +57,32 @@ def test_every_image_is_seen_in_another_view_and_kept_as_it_came(name):
     assert not torch.equal(shown[0], shown[1])
     everything = {image.numpy().tobytes() for image in torch.cat(sent)}
     assert all(image.numpy().tobytes() in everything for image in model.memory.samples()[0])
+
+
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_every_image_has_some_of_another_in_it(name):
+    model = learner(name, mixing=0.5)
+    asked, shown = [], []
+    mix, step = model._mixed, model.step
+    model._mixed = lambda x, old, mixed: asked.append((torch.cat([x, old]), mixed)) or mix(x, old, mixed)
+    model.step = lambda x, slots, *replay: shown.append(torch.cat([x, replay[0]])) or step(x, slots, *replay)
+    for x, y in stream():
+        model.observe(x, y)
+    (images, mixed), seen = asked[-1], shown[-1]
+    shares = []
+    for place, number in enumerate(mixed.tolist()):
+        other, level = divmod(number, 256)
+        shares.append(0.5 * level / 255)
+        expected = (1 - shares[-1]) * images[place] / 255 + shares[-1] * images[other] / 255
+        torch.testing.assert_close(seen[place], expected)
+    assert 0 <= min(shares) < 0.2 < max(shares) <= 0.5
+
+
+def test_what_is_no_number_cant_be_mixed():
+    model = CoPE(nn.EmbeddingBag(9, 4), memory_size=20, mixing=0.4)
+    with pytest.raises(ValueError, match="mixing takes images or other numbers, not samples of torch.int64"):
+        model.observe(torch.zeros(2, 5, dtype=torch.int64), ["a", "b"])
+    assert model.classes == []
 
 
 def test_a_function_of_ones_own_augments_every_batch_of_new_and_old():

@@ -20,9 +20,11 @@ from everlearn.checkpoint import State
 from everlearn.learners.base import Learner, Settings
 from everlearn.learners.state import under
 from everlearn.memory.labels import Label
-from everlearn.networks import SoftmaxNetwork
+from everlearn.networks import SoftmaxNetwork, as_input
 
 __all__ = ["Additions", "WithAdditions"]
+
+LEVELS = 256  # how finely the share of a mixture is drawn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Additions(Settings):
     """a random view of every image in each iteration: none, shift, crop-flip; or, in Python, a function of a batch"""
     width: int | None = None
     """the width of the images in pixels, where they come flat and are augmented"""
+    mixing: float = 0.0
+    """up to this share of another image of the batch in every image, which keeps its own label; 0 for none"""
     averaging: float = 0.0
     """decay per batch of the averaged weights that predictions are made with; 0 for the weights as they are"""
 
@@ -46,6 +50,7 @@ class Additions(Settings):
             "augmentation", callable(self.augmentation) or self.augmentation in known, " or ".join(known)
         )
         self._check("width", self.width is None or self.width >= 1, "at least 1")
+        self._check("mixing", 0 <= self.mixing < 1, "at least 0 and below 1")
         self._check("averaging", 0 <= self.averaging < 1, "at least 0 and below 1")
 
 
@@ -69,12 +74,15 @@ class WithAdditions(Learner):
         return self.settings.replayed or batch
 
     def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
-        """As any learner's; and before the replay the views of all images, and the newest class's age in batches."""
+        """As any learner's; before the replay the views and mixtures of all images, and the newest class's age."""
         slots, *plan = super().prepare(labels, keep)
         added = []
+        shown = (self.settings.iterations, len(slots) + plan[0].shape[1])
         if self._views is not None:
-            shown = (self.settings.iterations, len(slots) + plan[0].shape[1])
             added.append(torch.randint(self._views.count, shown, generator=self.generator).numpy())
+        if self.settings.mixing:
+            # In one number which other image is mixed in, and how much of it.
+            added.append(torch.randint(shown[1] * LEVELS, shown, generator=self.generator).numpy())
         if self._average is not None:
             added.append(np.array([self.batches - self._newest]))
         return [slots, *added, *plan]
@@ -83,11 +91,14 @@ class WithAdditions(Learner):
         """One batch, with what was added. plan: as `prepare` gives it."""
         assert self.memory is not None
         views, plan = (plan[0], plan[1:]) if self._views is not None else (None, plan)
+        mixed, plan = (plan[0], plan[1:]) if self.settings.mixing else (None, plan)
         age, plan = (plan[0], plan[1:]) if self._average is not None else (None, plan)
         recalled = self.memory.recall(plan[0])
         outcomes = []
         for i in range(self.settings.iterations):
             shown, old = self._augmented(x, recalled[i], None if views is None else views[i])
+            if mixed is not None:
+                shown, old = self._mixed(shown, old, mixed[i])
             outcomes.append(self.step(shown, slots, old, plan[1][i]))
         self._finish(x, slots, outcomes, plan)
         if self._average is not None and age is not None:
@@ -101,6 +112,12 @@ class WithAdditions(Learner):
             return both[: len(x)], both[len(x) :]
         return x, old
 
+    def _mixed(self, x: Tensor, old: Tensor, mixed: Tensor) -> tuple[Tensor, Tensor]:
+        both = as_input(torch.cat([x, old]))
+        share = mixed % LEVELS * (self.settings.mixing / (LEVELS - 1))
+        both = torch.lerp(both, both[mixed // LEVELS], share.view(-1, *[1] * (both.dim() - 1)).to(both.dtype))
+        return both[: len(x)], both[len(x) :]
+
     @property
     def _predictor(self) -> nn.Module:
         return super()._predictor if self._average is None else self._average.network
@@ -108,6 +125,8 @@ class WithAdditions(Learner):
     def _begin(self, x: Tensor) -> None:
         name = self.settings.augmentation
         views = None
+        if self.settings.mixing and not (x.is_floating_point() or x.dtype == torch.uint8):
+            raise ValueError(f"mixing takes images or other numbers, not samples of {x.dtype}")
         if not callable(name) and name != "none":
             views = Views(name, tuple(x.shape[1:]), self.settings.width, self.device)
         super()._begin(x)
