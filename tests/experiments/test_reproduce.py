@@ -1,5 +1,6 @@
 """Reproducing: what is stored is not run again, what fails stops nothing, and Ctrl-C loses little."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from everlearn.cli import main
 from everlearn.experiments.estimate import describe, rates, seconds
 from everlearn.experiments.job import Job
 from everlearn.experiments.reproduce import plan, reproduce
-from everlearn.experiments.runner import execute, outcomes
+from everlearn.experiments.runner import attempt, execute, outcomes
 from everlearn.experiments.store import Store
 
 MINE = """
@@ -112,6 +113,21 @@ def test_ctrl_c_loses_only_the_runs_in_flight_and_the_same_command_goes_on(mine,
     assert 3 <= len(records) < 120
     assert all(record.error is None for record in records)
     assert plan(many, store=store).done == len(records)
+
+
+def test_an_interrupt_that_a_library_swallows_is_not_lost(mine, store, monkeypatch, capsys):
+    def swallowing(jobs, *options):
+        for place, job in enumerate(jobs):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            yield place, attempt(job)
+
+    monkeypatch.setattr("everlearn.experiments.reproduce.outcomes", swallowing)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(mine(), store=store, device="cpu")
+    assert "stopped: 1 of 4 runs are in" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 class Deadly(Job):

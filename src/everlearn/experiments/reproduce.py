@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import sys
-from collections.abc import Collection
-from contextlib import closing
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from everlearn.experiments.comparison import print_comparison
@@ -128,6 +130,29 @@ def _before(begun: Plan) -> list[str]:
     return lines
 
 
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Remembers Ctrl-C: raised in a callback of a library's, it may be taken for an error there, or be lost."""
+    came = threading.Event()
+
+    def remember(number: int, frame: object) -> None:
+        came.set()
+        raise KeyboardInterrupt
+
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT)
+        is not signal.default_int_handler  # it is ignored, or somebody else's
+    ):
+        yield came
+        return
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _run(begun: Plan, store: Store, backend: Backend, address: str | None, workers: int | None) -> None:
     """Run what is to do; each run is stored as it ends, also one that failed."""
     for job in {job.stream: job for job in begun.todo}.values():
@@ -136,6 +161,7 @@ def _run(begun: Plan, store: Store, backend: Backend, address: str | None, worke
     title = ", ".join(each.name for each in begun.experiments)
     try:
         with (
+            _interrupts() as interrupted,
             progress_bar(title, begun.todo) as progress,
             closing(outcomes(begun.todo, progress, backend, address, workers)) as ended,
         ):
@@ -143,6 +169,8 @@ def _run(begun: Plan, store: Store, backend: Backend, address: str | None, worke
                 store.add(record(begun.todo[place], outcome))
                 stored += 1
                 failed += outcome.result is None
+                if interrupted.is_set():
+                    raise KeyboardInterrupt
     except KeyboardInterrupt:
         # Asked of the store, since it may have come between keeping a run and counting it.
         kept = [store.get(key(job)) for job in begun.todo]
