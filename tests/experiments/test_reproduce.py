@@ -98,7 +98,13 @@ def test_ctrl_c_loses_only_the_runs_in_flight_and_the_same_command_goes_on(mine,
     many = mine(60)  # enough that they run in processes
     words = [sys.executable, "-m", "everlearn", "reproduce", many, "--store", store, "--workers", "2"]
     process = subprocess.Popen(
-        [*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # What runs in the background ignores Ctrl-C, and its children with it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.time() + 120
     while len(Store(store).records()) < 3 and process.poll() is None and time.time() < deadline:
@@ -123,11 +129,14 @@ def test_an_interrupt_that_a_library_swallows_is_not_lost(mine, store, monkeypat
             yield place, attempt(job)
 
     monkeypatch.setattr("everlearn.experiments.reproduce.outcomes", swallowing)
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        reproduce(mine(), store=store, device="cpu")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(mine(), store=store, device="cpu")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "stopped: 1 of 4 runs are in" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 class Deadly(Job):
