@@ -70,7 +70,7 @@ class TemperaturePerClass(CoPEPlus):
             prototypes * sharper,
             self.settings.temperature,
             seen=seen,
-            repellor=(self.settings.reference_batch or len(features)) / len(features),
+            repellor=self.repellor(len(features)),
         )
 
 
@@ -171,21 +171,12 @@ class ContinualNorm(GroupNorm):
 
 
 class AttractorAlone(CoPE):
-    """CoPE without pseudo-prototypes as the released code has it: with them it loses the repellor too."""
+    """CoPE without the repellor: what the released code is without pseudo-prototypes."""
 
     name = "attractor alone"
 
-    def slope(self, features: Tensor, slots: Tensor) -> Tensor:
-        prototypes, seen = self._evolving.in_use()
-        return ppp_gradient(
-            features,
-            slots,
-            prototypes,
-            self.settings.temperature,
-            seen=seen,
-            pseudo_prototypes=False,
-            repellor=0,
-        )
+    def repellor(self, samples: int) -> float:
+        return 0.0
 
 
 IDEAS: dict[str, type[Any]] = {

@@ -120,7 +120,7 @@ MISTAKES = {
     "could not convert string to float: 'much'": ["run", "--momentum", "much"],
     "invalid literal for int() with base 10: 'x'": ["run", "--seeds", "x"],
     "run everlearn run --learner finetune --help": ["run", "--learner", "finetune", "--temperature", "3"],
-    "device is auto, cpu, or another of torch's that is here, not 'tpu'": ["run", "--device", "tpu"],
+    "device is auto, cpu, cuda or another of torch's, not 'tpu'": ["run", "--device", "tpu"],
     "epochs must be at least 1, not 0": ["run", "--epochs", "0"],
     "/dev/null/pictures: Not a directory": ["run", "--plots", "--out", "/dev/null/pictures"],
     "can't be written (Not a directory)": ["run", "--checkpoint", "/dev/null/state", "--every", "5"],
@@ -169,7 +169,9 @@ def test_json_says_under_what_conditions_it_ran(capsys):
 def test_epochs_are_of_the_learners_own_horizon(capsys):
     code, out, err = typed(capsys, "run", "--learner", "iid-offline", "--epochs", 1, "--json")
     assert code == 0
-    assert json.loads(out)["settings"]["horizon"] == {"extent": "stream", "samples": None, "epochs": 1}
+    settings = json.loads(out)["settings"]
+    assert settings["horizon"] == {"extent": "stream", "samples": None, "epochs": 1}
+    assert settings["scenario"] == "iid"  # which it asks for itself
     assert "times, as published" not in err
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from everlearn import CoPE, Evaluator, Finetune, as_stream, run, stream
+from everlearn import CoPE, Evaluator, Finetune, as_stream, learner, run, stream
 from everlearn.engine.loop import StreamError
 
 
@@ -47,6 +47,19 @@ def test_a_generator_with_no_end_is_learnt_up_to_so_many_samples():
     result = run(student, weather(), samples=995)
     assert result.samples == student.samples == 1000  # whole batches
     assert sorted(student.classes) == ["calm", "storm"]
+
+
+def test_names_in_place_of_a_learner_and_a_stream_get_a_sentence():
+    with pytest.raises(ValueError, match=r"run takes a learner, such as CoPE\(\) or .*, not 'cope' itself"):
+        run("cope", stream("split-digits"))
+    with pytest.raises(
+        ValueError, match=r"run takes a stream, such as stream\('split-digits'\), not its name"
+    ):
+        run(CoPE(), "split-digits")
+    with pytest.raises(ValueError, match=r"stream is the stream itself, such as stream\('split-digits'\)"):
+        learner("mir", stream="split-digits")
+    with pytest.raises(ValueError, match="every is a number of batches of at least 1, or None, not 'x'"):
+        Evaluator(every="x")
 
 
 def test_a_run_is_what_observing_each_batch_would_be():

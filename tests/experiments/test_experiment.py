@@ -78,6 +78,11 @@ def test_every_experiment_in_small_is_on_split_digits_alone(name):
     assert not any(cell.published for panel in small.panels for cell in panel.cells)
 
 
+def test_in_small_few_passes_stay_few():
+    cells = experiment("balanced", ["curl"], quick=True).panels[0].cells
+    assert {cell.row: cell.jobs[0].horizon.epochs for cell in cells} == {"curl": 10, "curl, online": 1}
+
+
 def test_in_small_a_memory_is_a_tenth_and_called_so():
     cell = experiment("buffer", quick=True).panels[0].cell("cope", "memory 150")
     assert cell.jobs[0].settings == {"memory_size": 150}

@@ -214,6 +214,13 @@ def nowhere(monkeypatch, tmp_path):
 def test_an_estimate_says_what_it_does_not_know(store, nowhere):
     missing = plan("balanced", ["cope"], ["split-cifar10"], store=store, data_dir=nowhere)
     assert "10 runs of unknown length" in describe(missing, store)
+    assert "its data are not here" in describe(missing, store)
+
+
+def test_larger_batches_have_a_rate_of_their_own():
+    online, own = (Job("curl", "split-digits", 0, batch_size=size, device="cpu") for size in (10, 100))
+    assert seconds(online, {}) == own.passes() / 240
+    assert seconds(own, {}) == own.passes() / 1100
 
 
 def test_a_dataset_that_is_not_here_is_said_before_anything_runs(store, nowhere):

@@ -106,7 +106,7 @@ class Gathering:
                     'make it wider, or take network="mlp", whose input grows'
                 )
             width = max(needed, 2 * width)
-        self.learner._accept(np.zeros((len(labels), self._width or width), np.float32), labels, "observe")
+        self.learner._accept(np.zeros((len(labels), self._width or width), np.float32), labels)
         return width
 
     def _admit(self, names: Sequence[Hashable], labels: list[Any]) -> None:

@@ -18,7 +18,11 @@ ELSEWHERE = ("learner", "stream", "seed", "settings")
 
 def summary(results: Sequence[Result], job: Job | None = None) -> dict[str, Any]:
     """What `--json` prints of the runs of one learner on one stream; the settings have the job's conditions, too."""
+    from everlearn import learners
+
     conditions = {} if job is None else job.plain()
+    asked_for = None if job is None else learners.find(job.learner).scenario
+    conditions |= {} if asked_for is None else {"scenario": asked_for}
     metrics = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
     told = {
         "learner": results[0].learner,

@@ -45,7 +45,7 @@ class Learner(Asking, Controlled, Stateful):
     @in_turn
     def observe(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from one batch, the first time it is seen."""
-        x, labels, new = self._accept(x, y, "observe")
+        x, labels, new = self._accept(x, y)
         self._try(x)
         self._hear(t, "observe")
         self._meet(x, new)
@@ -80,7 +80,7 @@ class Learner(Asking, Controlled, Stateful):
                 f"{method}(x, y, t)"
             ) from None
 
-    def _accept(self, x: Any, y: Any, method: str) -> tuple[Tensor, list[Label], list[Label]]:
+    def _accept(self, x: Any, y: Any, method: str = "observe") -> tuple[Tensor, list[Label], list[Label]]:
         """The batch, checked before anything changes: samples, labels, and those of the labels that are new."""
         x = self._samples(x, method)
         labels = as_labels(y)
@@ -116,7 +116,7 @@ class Learner(Asking, Controlled, Stateful):
 
     def welcome(self, x: Any, y: Any) -> None:
         """Get ready for a batch with new labels without learning from it, after the same checks."""
-        x, _, new = self._accept(x, y, "observe")
+        x, _, new = self._accept(x, y)
         self._meet(x, new)
 
     def _meet(self, x: Tensor, new: list[Label]) -> None:

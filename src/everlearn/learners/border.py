@@ -22,12 +22,10 @@ def as_device(name: Any) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError):
-        raise ValueError(
-            f"device is auto, cpu, or another of torch's that is here, not {name!r}"
-            + ("" if torch.cuda.is_available() else ": torch finds no GPU")
-        ) from None
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device is auto, cpu, cuda or another of torch's, not {name!r}") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device is {name!r}, but torch finds {torch.cuda.device_count() or 'no'} GPU here")
     return device
 
 

@@ -118,8 +118,12 @@ class CoPE(WithAdditions):
             seen=seen,
             pseudo_prototypes=self.settings.pseudo_prototypes,
             gradient=self.settings.gradient,
-            repellor=(self.settings.reference_batch or len(features)) / len(features),
+            repellor=self.repellor(len(features)),
         )
+
+    def repellor(self, samples: int) -> float:
+        """The weight of the negative pairs in a B of so many samples."""
+        return (self.settings.reference_batch or samples) / samples
 
     def passed(self, batch: int) -> set[int]:
         """B_n and B_M together."""
