@@ -23,7 +23,7 @@ from typing import Any
 import ideas
 import torch
 
-from everlearn.engine.cohort import Cohort
+from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Run
 from everlearn.experiments.runner import Job, open_run
 from everlearn.experiments.settings import benchmark_settings
@@ -78,26 +78,18 @@ def alone(job: Job) -> Row:
     return judged(run, job)
 
 
-def together(jobs: list[Job]) -> list[Row]:
-    runs = [open_run(job) for job in jobs]
-    Cohort(runs).finish()
-    return [judged(run, job) for run, job in zip(runs, jobs, strict=True)]
-
-
-def shape(job: Job) -> tuple[Any, ...]:
-    """What runs must have in common to share a GPU as one cohort."""
-    return (
-        job.learner,
-        job.imbalance or 0,
-        job.settings.get("iterations", 0),
-        job.settings.get("replayed") or 0,
-    )
+def together(jobs: list[Job]) -> Iterator[Row]:
+    """Those of equal shape as one cohort."""
+    runs = [(open_run(job), job) for job in jobs]
+    for shape in dict.fromkeys(shape_of(run) for run, _ in runs):
+        members = [(run, job) for run, job in runs if shape_of(run) == shape]
+        Cohort([run for run, _ in members]).finish()
+        yield from (judged(run, job) for run, job in members)
 
 
 def executed(jobs: list[Job]) -> Iterator[Row]:
     if torch.cuda.is_available() and all(job.device != "cpu" for job in jobs):
-        for _, group in itertools.groupby(sorted(jobs, key=shape), shape):
-            yield from together(list(group))
+        yield from together(jobs)
     else:
         from joblib import Parallel, delayed
 

@@ -8,7 +8,10 @@ import torch
 from torch import nn
 
 from everlearn import learners, load
+from everlearn import stream as everlearn_stream
 from everlearn.checkpoint import CheckpointError
+from everlearn.engine.cohort import Cohort, shape_of
+from everlearn.engine.loop import Run
 from everlearn.learners.cope import CoPE
 from everlearn.learners.cope_plus import CoPEPlus
 
@@ -208,3 +211,68 @@ def test_a_class_is_forgotten_by_the_averaged_weights_too(name):
     model.observe(x, y)
     model.observe(x, [2] * len(x))
     assert model.classes[-1] == 2
+
+
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_learners_whose_plans_differ_in_shape_are_of_another_shape(name):
+    met = {}
+    for added in (
+        {},
+        {"mixing": 0.4},
+        {"mixing": 0.2},
+        {"averaging": 0.9},
+        {"iterations": 2},
+        {"replayed": 15},
+    ):
+        model = learner(name, augmentation="shift", **added)
+        for x, y in stream():
+            model.observe(x, y)
+        plan = tuple(part.shape for part in model.prepare(y.tolist()))
+        met.setdefault(model.shape(len(y)), set()).add(plan)
+    assert all(len(plans) == 1 for plans in met.values())
+    assert learner(name, mixing=0.4).shape(4) == learner(name, mixing=0.2).shape(4) != learner(name).shape(4)
+
+
+def all_added_on_a_gpu(name, seed=0, rate=0.01):
+    settings = {"iterations": 2, "replayed": 7, "augmentation": "shift", "width": 8}
+    return learners.find(name)(
+        "mlp", seed=seed, device="cuda", mixing=0.4, averaging=0.9, learning_rate=rate, **settings
+    )
+
+
+def assert_alike(one, other):
+    for key, part in one.state_dict().items():
+        if key != "meta":
+            torch.testing.assert_close(part, other.state_dict()[key], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_with_all_added_a_captured_run_is_the_eager_one_and_resumes(name, tmp_path):
+    captured, eager = (all_added_on_a_gpu(name) for _ in range(2))
+    eager._captured = None
+    for n, (x, y, t) in enumerate(everlearn_stream("split-digits", seed=0)):
+        captured.observe(x, y, t)
+        eager.observe(x, y, t)
+        if n == 30:
+            assert captured._captured._graphs
+            captured.save(tmp_path / "half")
+            captured = load(tmp_path / "half", device="cuda")
+        if n == 60:
+            break
+    assert_alike(captured, eager)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_with_all_added_a_member_of_a_cohort_ends_as_it_does_alone(name):
+    def runs():
+        for seed, rate in ((0, 0.01), (1, 0.01), (0, 0.02)):
+            yield Run(all_added_on_a_gpu(name, seed, rate), everlearn_stream("split-digits", seed=seed))
+
+    together = list(runs())
+    assert len({shape_of(run) for run in together}) == 1 and shape_of(together[0]) is not None
+    Cohort(together).finish()
+    for member, alone in zip(together, runs(), strict=True):
+        alone.finish()
+        assert_alike(alone.learner, member.learner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,28 +21,22 @@ from everlearn.memory.labels import as_labels
 from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
 
-__all__ = ["Cohort", "can_run_together"]
+__all__ = ["Cohort", "shape_of"]
 
 Shapes = tuple[tuple[int, ...], ...]
 
 
-def can_run_together(runs: Sequence[Run]) -> bool:
-    """Whether these runs are of equal shape, batch for batch, with nothing between a stream and its learner."""
-    return len({_shape(run) for run in runs}) == 1 and all(_is_plain(run) for run in runs)
+def shape_of(run: Run) -> Hashable | None:
+    """What runs must have in common, batch for batch, to be a cohort; None for a run that can be in none.
 
-
-def _shape(run: Run) -> tuple[object, ...]:
+    Such a run has something between its stream and its learner, or a learner whose step is not tensors alone.
+    """
     learner, stream = run.learner, run.stream
+    if not _is_plain(run):
+        return None
     sizes = tuple(len(stretch) for stretch in getattr(stream, "order", ()))
-    return (
-        type(learner),
-        learner.network_name,
-        learner.settings.iterations,
-        learner.drawn(stream.batch_size or 1),
-        stream.name,
-        stream.batch_size,
-        sizes,
-    )
+    planned = learner.shape(stream.batch_size or 1)
+    return type(learner), learner.network_name, planned, stream.name, stream.batch_size, sizes
 
 
 def _is_plain(run: Run) -> bool:

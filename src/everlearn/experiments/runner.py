@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Literal
 
 from everlearn.engine.clock import Clock
-from everlearn.engine.cohort import Cohort, can_run_together
+from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Result, Run
 from everlearn.experiments.job import Job
 from everlearn.experiments.settings import learner
@@ -96,7 +96,7 @@ def outcomes(
     gpu = all(on_gpu(job.device) for job in jobs)
     if gpu:
         for group in _alike([(place, jobs[place]) for place in rest]):
-            for place, outcome in _cohort({place: jobs[place] for place in group}, progress):
+            for place, outcome in _cohorts({place: jobs[place] for place in group}, progress):
                 rest.remove(place)
                 yield place, outcome
     workers = workers or min(cores(), ON_ONE_GPU if gpu else len(jobs))
@@ -123,9 +123,8 @@ def _alike(jobs: Sequence[tuple[int, Job]]) -> list[list[int]]:
     ]
 
 
-def _cohort(jobs: dict[int, Job], progress: Progress) -> Iterator[tuple[int, Outcome]]:
-    """Run these jobs as one cohort; none of them, if they can't run together."""
-    started = _now()
+def _cohorts(jobs: dict[int, Job], progress: Progress) -> Iterator[tuple[int, Outcome]]:
+    """Run of these jobs together what can; nothing is given of the others."""
     passed = 0
 
     def count(samples: int) -> None:
@@ -134,17 +133,30 @@ def _cohort(jobs: dict[int, Job], progress: Progress) -> Iterator[tuple[int, Out
         progress(samples)
 
     try:
-        runs = [open_run(job, count) for job in jobs.values()]
-        results = Cohort(runs).finish() if len(runs) > 1 and can_run_together(runs) else []
+        runs = {place: open_run(job, count) for place, job in jobs.items()}
     except Exception as error:
-        # Which of them is to blame shows when each runs by itself.
-        progress(-passed)
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        print(f"{len(jobs)} runs can't run together ({said}); each runs by itself", file=sys.stderr)
+        _say_why_alone(jobs, error)
         return
-    where = hardware("cuda")
-    for place, result in zip(jobs, results, strict=bool(results)):
-        yield place, Outcome(result, None, started, where, version(), together=len(jobs))
+    shapes = {place: shape_of(run) for place, run in runs.items()}
+    for shape in dict.fromkeys(shapes.values()):
+        places = [place for place in runs if shapes[place] == shape]
+        if shape is None or len(places) == 1:
+            continue
+        started, passed = _now(), 0
+        try:
+            results = Cohort([runs[place] for place in places]).finish()
+        except Exception as error:
+            progress(-passed)
+            _say_why_alone(places, error)
+            continue
+        for place, result in zip(places, results, strict=True):
+            yield place, Outcome(result, None, started, hardware("cuda"), version(), together=len(places))
+
+
+def _say_why_alone(jobs: Collection[int], error: Exception) -> None:
+    """Which of them is to blame shows when each runs by itself."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    print(f"{len(jobs)} runs can't run together ({said}); each runs by itself", file=sys.stderr)
 
 
 def open_run(job: Job, progress: Progress | None = None) -> Run:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,11 @@ class WithAdditions(Learner):
     def drawn(self, batch: int) -> int:
         """As many as were asked for, or as the batch has."""
         return self.settings.replayed or batch
+
+    def shape(self, batch: int) -> tuple[Hashable, ...]:
+        """What is added to a plan counts as well."""
+        added = self.settings
+        return *super().shape(batch), added.augmentation, added.mixing > 0, added.averaging > 0
 
     def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
         """As any learner's; before the replay the views and mixtures of all images, and the newest class's age."""

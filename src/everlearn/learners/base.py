@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
+from collections.abc import Hashable
 from contextlib import nullcontext
 from typing import Any
 
@@ -152,6 +153,10 @@ class Learner(Asking, Controlled, Stateful):
     def drawn(self, batch: int) -> int:
         """How many exemplars are drawn from the memory for an iteration on a batch of this size."""
         return batch
+
+    def shape(self, batch: int) -> tuple[Hashable, ...]:
+        """What of the settings the shapes of a plan depend on, for a batch of this size: alike in a cohort."""
+        return self.settings.iterations, self.drawn(batch)
 
     def count(self, samples: int) -> None:
         """A batch of so many samples was observed."""
