@@ -3,7 +3,7 @@
     python benchmarks/beyond.py STREAM [--imbalance 1 3 5] [--seeds 2] [--set iterations=3,5 learning_rate=0.01 ...]
         [--learners cope] [--test] [--out FILE]
 
-Learners are those of the library and those of ideas.py, which begin from the settings that `cope+` has there.
+Learners are those of the library and those of ideas.py, and begin from the settings that they have on the stream.
 A tenth of the training samples is held out to choose by; `--test` measures on the test set what was chosen. Each
 run is judged by its evolving prototypes and by those taken from the memory. Runs of equal shape share a GPU as one
 cohort; without a GPU each has a process of its own. A line of JSON per run goes to FILE, the means to the terminal.
@@ -45,11 +45,10 @@ def grid(words: list[str]) -> list[dict[str, Any]]:
 
 
 def begun(learner: str, stream: str, imbalance: int | None) -> dict[str, Any]:
-    """The settings that an idea begins from; the library's own learners have theirs."""
-    if learner not in ideas.IDEAS:
-        return {}
-    base = "cope+" if issubclass(ideas.IDEAS[learner], CoPEPlus) else "cope"
-    return benchmark_settings(base, stream, imbalance is not None)
+    """The settings that a learner begins from on a stream; an idea's are those of what it changes."""
+    if learner in ideas.IDEAS:
+        learner = "cope+" if issubclass(ideas.IDEAS[learner], CoPEPlus) else "cope"
+    return benchmark_settings(learner, stream, imbalance is not None)
 
 
 def judged(run: Run, job: Job) -> Row:
