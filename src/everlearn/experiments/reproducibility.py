@@ -153,9 +153,12 @@ def _ours(table: Table) -> str:
             paper = cell.cell.published if cell is not None else None
             printed = f" / {number(paper.mean, 1)}" if paper is not None else ""
             cells.append("" if cell is None else _mean(cell.ours, 1) + printed)
-        across = table.across(row)
-        lines.append([proper(row), *cells, number(across.mean, 1) if across else ""])
-    text = _table(["", *map(proper, short(table.columns)), "mean"], lines)
+        if table.averaged:
+            across = table.across(row)
+            cells.append(number(across.mean, 1) if across else "")
+        lines.append([proper(row), *cells])
+    mean = ["mean"] if table.averaged else []
+    text = _table(["", *map(proper, short(table.columns)), *mean], lines)
     stroke = any(cell.cell.published for cell in table.cells)
     return text + ("\nAfter a stroke: the paper's, where it prints one.\n" if stroke else "")
 

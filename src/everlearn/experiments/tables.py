@@ -163,6 +163,11 @@ class Table:
         turned.sort(key=lambda measured: order[measured.cell.row])
         return dataclasses.replace(self, cells=tuple(turned))
 
+    @property
+    def averaged(self) -> bool:
+        """Whether the columns are of one kind, so that a row's mean over them says something."""
+        return len(self.columns) > 1 and self.figure != "table"
+
     def across(self, row: str) -> Summary | None:
         """A row's mean over all columns, and its deviation over seeds, where every column has the seed."""
         cells = [measured.accuracies for measured in self.cells if measured.cell.row == row]

@@ -61,8 +61,7 @@ def main_table(table: Table) -> str:
         else:
             groups += '<th class="first"></th>'
             heads += head(title, "first")
-    across = len(table.columns) > 1 and table.figure != "table"
-    if across:
+    if table.averaged:
         groups += '<th class="first"></th>'
         heads += head("mean", "first")
     best = {column: _best(table, column) for column in table.columns}
@@ -72,7 +71,7 @@ def main_table(table: Table) -> str:
             _cells(table, table.at(row, column), published[column], row == best[column])
             for column in table.columns
         )
-        if across:
+        if table.averaged:
             mean = table.across(row)
             value = "" if mean is None else f"{mean.mean:.4f}"
             cells += f'<td class="first" data-value="{value}">{number(mean.mean if mean else None)}</td>'
