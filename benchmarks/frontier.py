@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,13 @@ def main() -> None:
     parser.add_argument("studies", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=Path("runs") / "frontier.png")
     options = parser.parse_args()
-    figure = Figure(figsize=(5 * len(options.studies), 3.6), layout="constrained")
-    for ax, path in zip(
-        figure.subplots(1, len(options.studies), squeeze=False)[0], options.studies, strict=True
-    ):
+    across = math.ceil(math.sqrt(len(options.studies)))
+    down = -(-len(options.studies) // across)
+    figure = Figure(figsize=(4 * across, 3.2 * down), layout="constrained")
+    places = figure.subplots(down, across, squeeze=False).flatten()
+    for ax in places[len(options.studies) :]:
+        ax.remove()
+    for ax, path in zip(places, options.studies, strict=False):
         found = points(path)
         frontier: list[tuple[float, float]] = []
         for x, y, settings in found:
@@ -60,8 +64,8 @@ def main() -> None:
         ax.plot(*zip(*frontier, strict=True), color="#0b6fb8", linewidth=1)
         ax.set_title(path.stem)
         ax.set_xlabel("images processed per new image")
+        ax.set_ylabel("validation accuracy, %")
         ax.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].set_ylabel("validation accuracy, %")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(options.out, dpi=130)
 
