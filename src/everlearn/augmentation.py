@@ -58,12 +58,17 @@ class Views:
         ]
         place = rows[:, None, :, None] * width + columns[None, :, None, :]
         # For each view, which pixel of the image comes where; the one after the last is black.
-        self._table = torch.where(inside, place, self._pixels).flatten(0, 1).flatten(1).to(device)
+        table = torch.where(inside, place, self._pixels).flatten(0, 1).flatten(1)
+        self._table = table.to(device, torch.int16 if self._pixels < 2**15 else torch.int64)
         self.count = len(self._table)
+
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._table.nbytes
 
     def __call__(self, x: Tensor, views: Tensor) -> Tensor:
         """Each image in the view of this number."""
         planes = math.prod(x.shape[1:]) // self._pixels
-        places = self._table[views][:, None].expand(-1, planes, -1)  # [images, planes, pixels]
+        places = self._table[views].long()[:, None].expand(-1, planes, -1)  # [images, planes, pixels]
         seen = pad(x.reshape(len(x), planes, self._pixels), (0, 1)).gather(2, places)
         return seen.view(x.shape)

@@ -1,11 +1,12 @@
 """What can be added to learning with replay, each against the plain way of doing it."""
 
 import copy
+import re
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from everlearn import learners, load
 from everlearn import stream as everlearn_stream
@@ -14,6 +15,7 @@ from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Run
 from everlearn.learners.cope import CoPE
 from everlearn.learners.cope_plus import CoPEPlus
+from everlearn.losses import ppp_loss
 
 WITH_ADDITIONS = ["cope", "cope+", "cope-ce", "reservoir", "mir"]
 
@@ -101,6 +103,56 @@ def test_a_function_of_ones_own_augments_every_batch_of_new_and_old():
     assert seen[-1] == 8
 
 
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda x: 1 / 0, "the augmentation can't take a batch of shape [4, 1, 6, 6]: division by zero"),
+        (lambda x: x[:, :, :3], "must keep the shape of a batch, [4, 1, 6, 6], but gave [4, 1, 3, 6]"),
+        (lambda x: None, "must keep the shape of a batch, [4, 1, 6, 6], but gave NoneType"),
+    ],
+)
+def test_a_function_that_fails_leaves_the_learner_as_it_was(name, wrong, words):
+    views = [lambda x: x]
+    model = learner(name, augmentation=lambda x: views[0](x))
+    batches = list(stream())
+    for x, y in batches[:4]:
+        model.observe(x, y)
+    before = model.state_dict()
+    views[0] = wrong
+    with pytest.raises(ValueError, match=re.escape(words)):
+        model.observe(*batches[4])  # which has classes that are new
+    after = model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before if key != "meta")
+    assert before["meta"] == after["meta"]
+
+
+def test_a_function_that_works_in_place_leaves_the_samples_as_they_came():
+    model = learner("cope", augmentation=lambda x: x.zero_())
+    for x, y in stream():
+        sent = x.clone()
+        model.observe(x, y)
+        assert torch.equal(x, sent)
+    assert model.memory.samples()[0].flatten(1).any(1).all()
+
+
+def test_a_run_with_a_function_that_draws_resumes_exactly(tmp_path):
+    def noisy(x):
+        return x.float() / 255 + torch.randn(x.shape) / 10
+
+    batches = list(stream())
+    whole, half = (learner("cope", augmentation=noisy) for _ in range(2))
+    for n, (x, y) in enumerate(batches):
+        whole.observe(x, y)
+        torch.rand(3)  # what others draw in between does not matter
+        half.observe(x, y)
+        if n == 6:
+            half.save(tmp_path / "half")
+            half = load(tmp_path / "half", augmentation=noisy)
+    assert torch.equal(whole.embed(x), half.embed(x))
+
+
 def test_a_state_with_a_function_of_ones_own_asks_for_it(tmp_path):
     def darker(x):
         return x // 2
@@ -169,30 +221,56 @@ def test_averaged_weights_are_counted():
     assert model.footprint()["averaged weights"] == sum(part.nbytes for part in model.parameters)
 
 
+def test_the_table_of_views_is_counted():
+    model = learner("cope", augmentation="shift")
+    model.observe(*next(iter(stream())))
+    assert model.footprint()["views"] == 25 * 6 * 6 * 2
+
+
 def test_recalibrated_prototypes_are_the_mean_embedding_of_the_exemplars():
     model = CoPEPlus("mlp", hidden=12, memory_size=20, seed=0)
     for x, y in stream():
         model.observe(x, y)
-    exemplars, labels = model.memory.samples()
-    embedded = model.embed(exemplars)
-    means = torch.stack([embedded[[of == c for of in labels]].mean(0) for c in model.classes])
-    nearest = (model.embed(x) @ nn.functional.normalize(means, dim=1).T).argmax(1)
-    assert model.predict(x) == [model.classes[i] for i in nearest.tolist()]
+    assert model.predict(x) == [model.classes[i] for i in anew(model, x).argmax(1)]
+    held = model.footprint()["prototypes"]
+    model.prepare(y.tolist(), keep=False)
+    assert held - model.footprint()["prototypes"] == 6 * 100 * 4  # those from the memory, which are void now
     still = model.snapshot()
     expected = still.predict_proba(x)
     model.observe(x, y)
     assert np.array_equal(still.predict_proba(x), expected)
+    torch.testing.assert_close(*(torch.from_numpy(part) for part in (model.predict_proba(x), anew(model, x))))
+
+
+def anew(model, x):
+    """What is predicted with the mean embedding of each class's exemplars."""
+    exemplars, labels = model.memory.samples()
+    embedded = model.embed(exemplars)
+    means = torch.stack([embedded[[of == c for of in labels]].mean(0) for c in model.classes])
+    near = model.embed(x) @ nn.functional.normalize(means, dim=1).T
+    return (near / model.settings.temperature).softmax(1).numpy()
 
 
 def test_with_a_reference_batch_negatives_weigh_as_in_a_batch_of_that_size():
-    first = next(iter(stream()))
-    moved = {}
-    for reference in (None, 4, 8):
+    x, y = next(iter(stream()))
+    for reference, weight in (
+        (None, 1.0),
+        (4, 1.0),
+        (8, 2.0),
+        (2, 0.5),
+    ):  # B has 4 samples: nothing is replayed
         model = learner("cope", reference_batch=reference)
-        model.observe(*first)  # B has 4 samples: nothing was there to be replayed
-        moved[reference] = model.parameters[0].clone()
-    assert torch.equal(moved[None], moved[4])
-    assert not torch.equal(moved[None], moved[8])
+        model.welcome(x, y)
+        slots = torch.tensor(model.labels.slots(y.tolist()))
+        features = nn.functional.normalize(model.network(x / 255), dim=1)
+        prototypes = torch.stack(list(model.prototypes.values()))
+        loss = ppp_loss(features, slots, prototypes, model.settings.temperature, repellor=weight)
+        slopes = torch.autograd.grad(loss, model.parameters)
+        expected = [part - 0.01 * slope for part, slope in zip(model.parameters, slopes, strict=True)]
+        model.observe(x, y)
+        torch.testing.assert_close(
+            [part.detach() for part in model.parameters], [*map(Tensor.detach, expected)]
+        )
 
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)

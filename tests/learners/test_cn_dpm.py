@@ -161,6 +161,45 @@ def test_responsibilities_and_predictions_are_those_of_the_mixture(grown):
     torch.testing.assert_close(grown.step(x, slots, noise), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_awake_an_expert_makes_a_step_of_adam_on_what_it_is_responsible_for():
+    learner = CNDPM(seed=0, device="cpu", **SMALL, awake_factor=0.5)
+    teach(learner, "ab", 40)
+    x, y = blobs("ab", 10, seed=5)
+    slots, noise = torch.tensor(learner.labels.slots(y)), torch.randn(4, 1, 3)
+    slots[3] = 1 - slots[3]  # so that nobody explains it
+    expert, adams = learner.experts[0], learner._optimisers[0]
+    bounds, classes = learner.network.judge(x, noise, 2)
+    theirs = [i for i in range(10) if i != 3]
+    loss = -(bounds[theirs, 0] + classes[theirs, 0, slots[theirs]]).sum()
+    expected, clipped = [], 0
+    for part, adam, rate in zip((expert.generative, expert.discriminative), adams, (0.01, 0.01), strict=True):
+        weights = list(part.parameters())
+        slopes = torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights, retain_graph=True)])
+        clipped += int((slopes.abs() > 0.5).sum())
+        slopes = slopes.clamp(-0.5, 0.5)  # and no squared weights are added
+        state = adam.state()
+        first = 0.9 * state["first"] + 0.1 * slopes
+        second = 0.999 * state["second"] + 0.001 * slopes**2
+        age = int(state["ages"][0]) + 1
+        down = (first / (1 - 0.9**age)) / ((second / (1 - 0.999**age)).sqrt() + 1e-8)
+        expected.append(torch.cat([w.detach().flatten() for w in weights]) - 0.5 * rate * down)
+    assert clipped
+    responsibilities = learner.step(x, slots, noise)
+    assert responsibilities[:, 0].tolist() == [float(i != 3) for i in range(10)]
+    for part, moved in zip((expert.generative, expert.discriminative), expected, strict=True):
+        weights = torch.cat([w.detach().flatten() for w in part.parameters()])
+        torch.testing.assert_close(weights, moved, rtol=1e-4, atol=1e-6)
+
+
+def test_what_a_later_expert_learns_never_reaches_an_earlier_one(grown):
+    teach(grown, "cd", 40, seed=1)
+    bounds, classes = grown.network.judge(blobs("abcd", 8)[0], torch.randn(4, 1, 3), 4)
+    earlier = list(grown.experts[0].parameters())
+    for said in (bounds[:, 1], classes[:, 1]):
+        slopes = torch.autograd.grad(said.sum(), earlier, retain_graph=True, allow_unused=True)
+        assert not any(slope is not None and slope.any() for slope in slopes)
+
+
 # State, networks and errors.
 
 

@@ -125,6 +125,20 @@ def test_a_run_resumed_between_two_tasks_goes_on_as_if_it_had_not_stopped(tmp_pa
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0] if key != "meta")
 
 
+def test_grey_images_become_black_and_white():
+    x = torch.randint(0, 256, (6, 8, 8), dtype=torch.uint8)
+    sharp = torch.where(x > 127, 255, 0).to(torch.uint8)
+    grey, black = (CURL("mlp", hidden=8, latent=2, seed=0, device="cpu") for _ in range(2))
+    for task in (0, 1):
+        grey.observe(x, list("abcabc") if task else list("ababab"), task)
+        black.observe(sharp, list("abcabc") if task else list("ababab"), task)
+    states = grey.state_dict(), black.state_dict()
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0] if key != "meta")
+    as_it_came = CURL("mlp", hidden=8, latent=2, seed=0, device="cpu", binarised=False)
+    as_it_came.observe(x, list("ababab"), 0)
+    assert not torch.equal(as_it_came.embed(x), grey.embed(x))
+
+
 def test_images_in_colour_are_left_as_they_are():
     learner = CURL("slim-resnet18", seed=0, device="cpu", latent=4, binarised=False)
     x = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)

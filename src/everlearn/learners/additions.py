@@ -69,6 +69,16 @@ class WithAdditions(Learner):
         if callable(self.settings.augmentation):
             self.tensors_alone, self._captured = False, None  # nobody knows what a user's function does
 
+    def _try(self, x: Tensor) -> None:
+        """A user's function may refuse a batch, too, and is tried on it before anything changes."""
+        super()._try(x)
+        if callable(self.settings.augmentation):
+            with torch.random.fork_rng(devices=[]):
+                self._own_view(x.to(self.device, copy=True))
+
+    def _draws_by_itself(self) -> bool:
+        return super()._draws_by_itself() or callable(self.settings.augmentation)
+
     def drawn(self, batch: int) -> int:
         """As many as were asked for, or as the batch has."""
         return self.settings.replayed or batch
@@ -113,9 +123,24 @@ class WithAdditions(Learner):
         if views is not None and self._views is not None:
             return self._views(x, views[: len(x)]), self._views(old, views[len(x) :])
         if callable(self.settings.augmentation):
-            both = self.settings.augmentation(torch.cat([x, old]))
+            both = self._own_view(torch.cat([x, old]))
             return both[: len(x)], both[len(x) :]
         return x, old
+
+    def _own_view(self, x: Tensor) -> Tensor:
+        """What a user's function makes of a batch, if that can be learnt from."""
+        try:
+            seen = self.settings.augmentation(x)
+        except Exception as error:
+            raise ValueError(
+                f"the augmentation can't take a batch of shape {list(x.shape)}: {error}"
+            ) from error
+        if not isinstance(seen, Tensor) or seen.shape != x.shape:
+            got = list(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
+            raise ValueError(
+                f"the augmentation must keep the shape of a batch, {list(x.shape)}, but gave {got}"
+            )
+        return seen
 
     def _mixed(self, x: Tensor, old: Tensor, mixed: Tensor) -> tuple[Tensor, Tensor]:
         both = as_input(torch.cat([x, old]))
@@ -159,8 +184,10 @@ class WithAdditions(Learner):
             still._average = self._average.copy()
 
     def footprint(self) -> dict[str, int]:
-        """Bytes of the operational memory, and of the averaged weights if there are any."""
+        """Bytes of the operational memory, and of the averaged weights and the table of views if there are any."""
         held = {} if self._average is None else {"averaged weights": self._average.nbytes()}
+        if self._views is not None:
+            held["views"] = self._views.nbytes()
         return super().footprint() | held
 
     def _parts(self) -> State:

@@ -62,6 +62,7 @@ class CNDPMSettings(Settings):
         super().__post_init__()
         self._check("generative_learning_rate", self.generative_learning_rate > 0, "above 0")
         self._check("awake_factor", self.awake_factor > 0, "above 0")
+        self._check("log_concentration", math.isfinite(self.log_concentration), "a finite number")
         for name in (field.name for field in dataclasses.fields(self) if isinstance(field.default, int)):
             self._check(name, getattr(self, name) >= 1, "at least 1")
 

@@ -211,9 +211,10 @@ class CoPE(WithAdditions):
         self._evolving.renew(self.embed(samples), owners, self.settings.renormalise)
 
     def footprint(self) -> dict[str, int]:
-        """Bytes of M_r and M_p."""
+        """Bytes of M_r and M_p, those taken from the memory included."""
         held = 0 if self._prototypes is None else self._prototypes.nbytes()
-        return super().footprint() | {"prototypes": held}
+        anew = 0 if self._recalibrated is None else self._recalibrated.nbytes
+        return super().footprint() | {"prototypes": held + anew}
 
     def _parts(self) -> State:
         return super()._parts() | {"prototypes": self._evolving.vectors[: len(self.labels)].clone()}
