@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from everlearn.labelcode import UNKNOWN as UNKNOWN
     from everlearn.learners import load as load
     from everlearn.learners.cope import CoPE as CoPE
+    from everlearn.learners.cope_plus import CoPEPlus as CoPEPlus
     from everlearn.learners.finetune import Finetune as Finetune
     from everlearn.streams import as_stream as as_stream
     from everlearn.streams import stream as stream
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Clock": "everlearn.engine.clock",
     "CoPE": "everlearn.learners.cope",
+    "CoPEPlus": "everlearn.learners.cope_plus",
     "Evaluator": "everlearn.evaluation.evaluator",
     "Finetune": "everlearn.learners.finetune",
     "Horizon": "everlearn.streams.horizon",

@@ -143,7 +143,7 @@ class CoPE(WithAdditions):
 
     @property
     def prototypes(self) -> dict[Label, Tensor]:
-        """The prototype p^c of each class seen."""
+        """The prototype p^c of each class seen, as it evolves; with `recalibrate` predictions use others."""
         if self._prototypes is None:
             return {}
         return dict(zip(self.classes, self._prototypes.vectors.clone(), strict=False))
