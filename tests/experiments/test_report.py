@@ -75,6 +75,89 @@ def test_ours_stands_beside_the_papers_with_the_difference_and_the_command(writt
     assert "temperature = 0.3" in text
 
 
+def fold(text, place):
+    """What a fold that holds no other shows."""
+    return re.search(rf'<details id="{place}">.*?</details>', text, re.DOTALL)[0]
+
+
+def foot(shown):
+    """The numbers of the last row of a fold's table."""
+    row = re.search("<tfoot>(.*?)</tfoot>", shown)[1]
+    return [float(cell.replace("−", "-")) for cell in re.findall("<td[^>]*>([^<]+)</td>", row)]
+
+
+def cells_of(written, experiment_name, panel=0):
+    """The cells of a table as tables.json has them, by row and column."""
+    told = json.loads((written.parent / "tables.json").read_text("utf-8"))
+    table = [table for table in told if table["experiment"] == experiment_name][panel]
+    return {(cell["row"], cell["column"]): list(cell["per_seed"].values()) for cell in table["cells"]}
+
+
+def test_the_mean_over_variants_has_its_deviation_and_leads_to_each_variant_seed_by_seed(written):
+    text = written.read_text("utf-8")
+    cells = cells_of(written, "imbalanced")
+    seeds = np.mean([values for (row, _), values in cells.items() if row == "cope-ce"], axis=0)
+    link = f"{seeds.mean():.2f} <small>± {seeds.std(ddof=1):.2f}</small></a>"
+    assert f'<a href="#mean-imbalanced-1-cope-ce">{link}' in text
+    shown = fold(text, "mean-imbalanced-1-cope-ce")
+    assert foot(shown) == pytest.approx([*seeds, seeds.mean()], abs=0.006)
+    for variant in range(1, 6):
+        assert f'href="#runs-imbalanced-1-cope-ce-S-T-{variant}-"' in shown
+        assert f"--learner cope-ce --stream split-mnist --seeds 5 --imbalance {variant}<" in shown
+
+
+def test_a_paired_difference_leads_to_both_its_cells_seed_by_seed(written):
+    text = written.read_text("utf-8")
+    cells = cells_of(written, "balanced")
+    seeds = np.subtract(cells["cope", "split-mnist"], cells["mir", "split-mnist"])
+    sign = f"{seeds.mean():+.2f}".replace("-", "−")
+    assert re.search(
+        rf'<a class="\w*" href="#difference-balanced-mir-split-mnist">{re.escape(sign)}</a>', text
+    )
+    shown = fold(text, "difference-balanced-mir-split-mnist")
+    assert foot(shown) == pytest.approx([*seeds, seeds.mean()], abs=0.006)
+    for learner in ("cope", "mir"):
+        assert f'href="#runs-balanced-{learner}-split-mnist"' in shown
+        assert f"--learner {learner} --stream split-mnist --seeds 5<" in shown
+
+
+def test_a_check_of_a_claim_leads_to_the_cells_of_both_its_sides(written):
+    text = written.read_text("utf-8")
+    line = "imbalanced[cope, split-mnist] - imbalanced[cope-ce, split-mnist] = 4.0"
+    row = re.search(rf"<code>{re.escape(line)}</code></th>(.*?)</tr>", text)[1]
+    places = re.findall('<a href="#(check-[^"]+)">', row)
+    assert len(places) == 2  # ours, and its interval
+    shown = fold(text, places[0])
+    cells = cells_of(written, "imbalanced")
+    of = {name: [v for (row, _), v in cells.items() if row == name] for name in ("cope", "cope-ce")}
+    seeds = np.mean(of["cope"], axis=0) - np.mean(of["cope-ce"], axis=0)
+    assert foot(shown) == pytest.approx([*seeds, seeds.mean()], abs=0.006)
+    assert len(set(re.findall('href="#(runs-imbalanced-1-cope[^"]+)"', shown))) == 10
+
+
+def test_a_check_without_a_test_shows_what_it_compares(written):
+    """Memory and speed are compared as they are: the difference stands for all seeds at once."""
+    text = written.read_text("utf-8")
+    place = re.search(r'id="(check-[\d-]+)"><summary><code>memory\(resources\[', text)[1]
+    assert foot(fold(text, place)) == [0.0]
+    assert 'data-value="1.6"' in fold(text, place)
+
+
+def test_time_speed_and_memory_lead_to_their_runs(written):
+    text = written.read_text("utf-8")
+    section = text[
+        text.index('<section id="resources">') : text.index("</section>", text.index('id="resources"'))
+    ]
+    links = re.findall(r'<a href="#runs-resources-mir-split-mnist">([^<]+)</a>', section)
+    assert links == ["3,000", "1.5", "1.60 MB"]
+
+
+def test_every_table_sorts_by_every_column(written):
+    for table in re.findall("<thead>(.*?)</thead>", written.read_text("utf-8")):
+        last = table[table.rindex("<tr>") :]
+        assert last.count("<th") == last.count("<button"), last
+
+
 def test_an_error_is_shown_as_text(written):
     assert "&lt;b&gt;too&lt;/b&gt; bad" in written.read_text("utf-8")
 

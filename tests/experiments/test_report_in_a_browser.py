@@ -76,6 +76,44 @@ def test_a_number_leads_to_its_runs_settings_and_command(shown, written):
     assert -5 <= place <= 900  # it is in sight
 
 
+def test_no_number_of_ours_stands_without_a_link(shown, written):
+    """Outside the runs themselves; what has none is the paper's, or counts seeds."""
+    shown.open(written)
+    heads = shown.ask("""
+        [...document.querySelectorAll("section:not(#runs) table")].flatMap((table) => {
+            const heads = [...table.tHead.rows].at(-1).cells;
+            return [...table.tBodies[0].querySelectorAll("td")]
+                .filter((cell) => /\\d/.test(cell.textContent) && !cell.querySelector("a[href^='#']"))
+                .map((cell) => heads[cell.cellIndex].textContent);
+        })
+    """)
+    assert set(heads) == {"paper", "n"}
+
+
+def test_a_mean_opens_its_fold_and_those_around_it_and_leads_on_to_a_cell(shown, written):
+    shown.open(written)
+    shown.click("#imbalanced td a[href='#mean-imbalanced-1-cope']")
+    shown.ask("new Promise(done => setTimeout(done, 300))")
+    fold = "document.getElementById('mean-imbalanced-1-cope')"
+    assert shown.ask(f"{fold}.open && {fold}.parentElement.closest('details').open") is True
+    assert -5 <= shown.ask(f"{fold}.getBoundingClientRect().top") <= 900
+    shown.click("#mean-imbalanced-1-cope th a[href='#runs-imbalanced-1-cope-S-T-3-']")
+    shown.ask("new Promise(done => setTimeout(done, 300))")
+    assert "momentum = " in shown.ask("document.getElementById('runs-imbalanced-1-cope-S-T-3-').innerText")
+
+
+def test_the_checks_of_a_claim_sort_by_what_we_found(shown, written):
+    shown.open(written)
+    table = "document.querySelector('.claim details table')"
+    shown.ask(f"{table}.closest('details').open = true")
+    shown.click(".claim details table th:nth-child(2) button")
+    values = shown.ask(f"[...{table}.tBodies[0].rows].map(row => row.cells[1].dataset.value ?? '')")
+    measured = [float(value) for value in values if value]
+    assert len(measured) >= 2
+    assert measured == sorted(measured, reverse=True)
+    assert values[len(measured) :] == [""] * (len(values) - len(measured))
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_and_figures_stand_out_from_a_light_and_a_dark_page(shown, written, dark):
     shown.open(written, dark=dark)

@@ -58,6 +58,7 @@ def test_the_mean_over_columns_takes_seeds_that_every_column_has():
     runs = [run for i in range(1, 6) for run in five("cope", "split-mnist", [80 + i, 90 + i], imbalance=i)]
     table = tables.fill(experiment("imbalanced"), runs[:-1])[0]  # S(T_5) lacks seed 1
     assert (table.across("cope").mean, table.across("cope").n) == (83, 1)
+    assert table.seeds_across("cope") == {0: 83}
     assert table.across("mir") is None
 
 

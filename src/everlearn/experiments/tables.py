@@ -170,9 +170,13 @@ class Table:
 
     def across(self, row: str) -> Summary | None:
         """A row's mean over all columns, and its deviation over seeds, where every column has the seed."""
+        return statistics.summary(list(self.seeds_across(row).values()))
+
+    def seeds_across(self, row: str) -> dict[int, float]:
+        """A row's mean over all columns, for each seed that every column has."""
         cells = [measured.accuracies for measured in self.cells if measured.cell.row == row]
         seeds = set.intersection(*(set(cell) for cell in cells)) if cells else set()
-        return statistics.summary([sum(cell[s] for cell in cells) / len(cells) for s in sorted(seeds)])
+        return {seed: sum(cell[seed] for cell in cells) / len(cells) for seed in sorted(seeds)}
 
     def comparisons(self) -> list[Comparison]:
         """CoPE against each other row where there are several learners, else the benchmark's cell against the others.

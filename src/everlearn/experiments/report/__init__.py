@@ -38,7 +38,7 @@ def write(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = N
     for name, text in exports.items():
         (out / f"tables.{name}").write_text(text, "utf-8")
     target = out / "report.html"
-    target.write_text(page(shown, drawn, judged, records, exports), "utf-8")
+    target.write_text(page(shown, drawn, judged, records, exports, filled), "utf-8")
     return target
 
 

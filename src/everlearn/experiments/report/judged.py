@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 from everlearn.experiments.claims import FAILS, Finding, Judgement
-from everlearn.experiments.report.parts import table_of
+from everlearn.experiments.report.behind import check_anchor
+from everlearn.experiments.report.parts import head, table_of
 from everlearn.experiments.report.words import in_html, signed
 
 __all__ = ["claims_section"]
@@ -21,17 +22,16 @@ def claims_section(judgements: Sequence[Judgement]) -> str:
         '<section id="claims"><h2>What the paper says, checked</h2><p>Claims of its text on which there are runs. '
         "A claim holds where the 95 % interval of the difference, paired over seeds, lies above zero; by more or by "
         "less, where the paper's number lies outside the interval; it is unclear where the interval has zero in it."
-        f"</p>{''.join(_claim(judgement) for judgement in judgements)}</section>"
+        f"</p>{''.join(_claim(place, judgement) for place, judgement in enumerate(judgements))}</section>"
     )
 
 
-def _claim(judgement: Judgement) -> str:
+def _claim(place: int, judgement: Judgement) -> str:
     claim, count = judgement.claim, len(judgement.findings)
     note = f' <span class="quiet">{in_html(claim.note)}</span>' if claim.note else ""
-    heads = (
-        "<tr><th>check</th><th>ours</th><th>95 % interval</th><th>paper</th><th>n</th><th>verdict</th></tr>"
-    )
-    checks = table_of([heads], [_row(finding) for finding in judgement.findings])
+    heads = "".join(map(head, ("check", "ours", "95 % interval", "paper", "n", "verdict")))
+    rows = [_row(check_anchor(place, row), finding) for row, finding in enumerate(judgement.findings)]
+    checks = table_of([f"<tr>{heads}</tr>"], rows)
     opened = " open" if count <= FEW else ""
     return (
         f'<div class="claim">{_badge(judgement.verdict)}<div>{in_html(claim.text)} '
@@ -45,13 +45,21 @@ def _badge(verdict: str) -> str:
     return f'<span class="verdict {kind}">{escape(verdict)}</span>'
 
 
-def _row(finding: Finding) -> str:
-    check = f'<th scope="row"><code>{escape(finding.check.text)}</code></th>'
-    d = finding.difference
+def _row(place: str, finding: Finding) -> str:
+    text = escape(finding.check.text)
+    check = f'<th scope="row" data-value="{text}"><code>{text}</code></th>'
+    d, paper = finding.difference, finding.paper
     if d is None:
         return f'<tr>{check}<td colspan="5"><small>{finding.verdict}</small></td></tr>'
-    interval = f"[{signed(d.low, 1)}, {signed(d.high, 1)}]" if d.low != d.high else ""
+    link = f'<a href="#{place}">'
+    # Intervals are sorted by where they begin.
+    interval = (
+        f'<td data-value="{d.low:.4f}">{link}[{signed(d.low, 1)}, {signed(d.high, 1)}]</a></td>'
+        if d.low != d.high
+        else '<td data-value=""></td>'
+    )
     return (
-        f"<tr>{check}<td>{signed(d.mean)}</td><td>{interval}</td><td>{signed(finding.paper, 1)}</td>"
-        f"<td>{d.n}</td><td>{escape(finding.verdict)}</td></tr>"
+        f'<tr>{check}<td data-value="{d.mean:.4f}">{link}{signed(d.mean)}</a></td>{interval}'
+        f'<td data-value="{"" if paper is None else paper}">{signed(paper, 1)}</td>'
+        f'<td data-value="{d.n}">{d.n}</td><td data-value="{finding.verdict}">{escape(finding.verdict)}</td></tr>'
     )

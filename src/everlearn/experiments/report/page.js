@@ -24,10 +24,9 @@ function sortBy(button) {
 }
 function showTarget() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target instanceof HTMLDetailsElement) {
-    target.open = true;
-    target.scrollIntoView();
-  }
+  if (!(target instanceof HTMLDetailsElement)) return;
+  for (let fold = target; fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  target.scrollIntoView();
 }
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button");

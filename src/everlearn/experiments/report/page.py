@@ -10,6 +10,7 @@ from importlib.resources import files
 from everlearn.experiments.claims import NOT_MEASURED, Judgement
 from everlearn.experiments.experiment import experiments
 from everlearn.experiments.report import parts
+from everlearn.experiments.report.behind import behind_checks, behind_table
 from everlearn.experiments.report.judged import claims_section
 from everlearn.experiments.report.resources import resources_table
 from everlearn.experiments.report.runs import runs_of
@@ -37,10 +38,11 @@ def page(
     judgements: Sequence[Judgement],
     records: Sequence[Record],
     exports: dict[str, str],
+    known: Sequence[Table],
 ) -> str:
-    """The whole page. tables: those with runs. pictures: for each table's name.
+    """The whole page. tables: those to show. pictures: for each table's name.
 
-    exports: the texts of tables.csv and tables.json.
+    exports: the texts of tables.csv and tables.json. known: all tables, of which the judgements speak.
     """
     # One learner over an axis reads better from top to bottom.
     shown = [table.turned() if _over_axis(table) else table for table in tables]
@@ -49,7 +51,8 @@ def page(
     body = "".join(_section([t for t in shown if t.experiment.name == name], pictures) for name in names)
     told = [judgement for judgement in judgements if judgement.verdict != NOT_MEASURED]
     links += '<a href="#claims">claims</a>' if told else ""
-    runs = "".join(runs_of(table) for table in shown)
+    runs = "".join(runs_of(table) + behind_table(table) for table in shown)
+    runs += behind_checks(told, known, shown) if told else ""
     data = "".join(
         f'<script type="text/plain" id="data-{name}" data-type="{kind}">{_in_script(exports[name])}</script>'
         for name, kind in (("csv", "text/csv"), ("json", "application/json"))

@@ -8,10 +8,21 @@ from html import escape
 from everlearn.experiments.report.figures import short
 from everlearn.experiments.report.theme import variable
 from everlearn.experiments.report.words import in_html, number, signed
+from everlearn.experiments.statistics import Summary
 from everlearn.experiments.tables import Comparison, MeasuredCell, Table
 from everlearn.plots import style
 
-__all__ = ["anchor", "comparison_table", "dot", "head", "main_table", "shown_p", "table_of"]
+__all__ = [
+    "anchor",
+    "comparison_table",
+    "difference_anchor",
+    "dot",
+    "head",
+    "main_table",
+    "mean_anchor",
+    "shown_p",
+    "table_of",
+]
 
 FREE = ("iid-online", "iid-offline")
 """They see the stream shuffled: a reference, not a competitor."""
@@ -19,13 +30,30 @@ FREE = ("iid-online", "iid-offline")
 
 def anchor(table: Table, measured: MeasuredCell) -> str:
     """Where the runs of a cell stand on the page."""
-    words = f"runs-{table.name}-{measured.cell.row}-{measured.cell.column}"
-    return "".join(letter if letter.isalnum() else "-" for letter in words)
+    return _anchor("runs", table.name, measured.cell.row, measured.cell.column)
 
 
-def table_of(heads: Iterable[str], rows: Iterable[str]) -> str:
-    """A table that may scroll sideways."""
-    return f'<div class="scroll"><table><thead>{"".join(heads)}</thead><tbody>{"".join(rows)}</tbody></table></div>'
+def mean_anchor(table: Table, row: str) -> str:
+    """Where the parts of a row's mean stand on the page."""
+    return _anchor("mean", table.name, row)
+
+
+def difference_anchor(table: Table, less: MeasuredCell) -> str:
+    """Where the two parts of a comparison stand on the page; a cell is held against one other only."""
+    return _anchor("difference", table.name, less.cell.row, less.cell.column)
+
+
+def _anchor(*words: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in "-".join(words))
+
+
+def table_of(heads: Iterable[str], rows: Iterable[str], foot: str = "") -> str:
+    """A table that may scroll sideways. foot: a row that stays below, however the others are sorted."""
+    foot = f"<tfoot>{foot}</tfoot>" if foot else ""
+    return (
+        f'<div class="scroll"><table><thead>{"".join(heads)}</thead>'
+        f"<tbody>{''.join(rows)}</tbody>{foot}</table></div>"
+    )
 
 
 def head(text: str, kind: str = "") -> str:
@@ -72,14 +100,26 @@ def main_table(table: Table) -> str:
             for column in table.columns
         )
         if table.averaged:
-            mean = table.across(row)
-            value = "" if mean is None else f"{mean.mean:.4f}"
-            cells += f'<td class="first" data-value="{value}">{number(mean.mean if mean else None)}</td>'
+            cells += _mean(table, row)
         rows.append(
             f'<tr><th scope="row" data-value="{escape(row)}">{dot(row)}{in_html(row)}</th>{cells}</tr>'
         )
     first = f'<tr class="groups">{groups}</tr>' if any(published.values()) else ""
     return table_of([first, f"<tr>{heads}</tr>"], rows)
+
+
+def _mean(table: Table, row: str) -> str:
+    mean = table.across(row)
+    if mean is None:
+        return '<td class="first" data-value="">–</td>'
+    return f'<td class="first" data-value="{mean.mean:.4f}">{_summary(mean, mean_anchor(table, row))}</td>'
+
+
+def _summary(ours: Summary, place: str) -> str:
+    """Mean ± deviation, a link to what it is made of; the number of seeds where it is not the paper's five."""
+    spread = f" <small>± {number(ours.std)}</small>" if ours.std is not None else ""
+    few = "" if ours.n == 5 else f" <small>n = {ours.n}</small>"
+    return f'<a href="#{place}">{number(ours.mean)}{spread}</a>{few}'
 
 
 def _corner(table: Table) -> str:
@@ -105,9 +145,7 @@ def _cells(table: Table, measured: MeasuredCell | None, published: bool, best: b
             words = f'<a class="failed" href="#{anchor(table, measured)}">{words}</a>'
         cells = f'<td class="{kind}" data-value="">{words}</td>'
     else:
-        spread = f" <small>± {number(ours.std)}</small>" if ours.std is not None else ""
-        few = "" if ours.n == 5 else f" <small>n = {ours.n}</small>"
-        link = f'<a href="#{anchor(table, measured)}">{number(ours.mean)}{spread}</a>{few}'
+        link = _summary(ours, anchor(table, measured))
         cells = f'<td class="{kind}" data-value="{ours.mean:.4f}">{link}</td>'
     if not published:
         return cells
@@ -116,10 +154,10 @@ def _cells(table: Table, measured: MeasuredCell | None, published: bool, best: b
         return cells + '<td data-value="">–</td><td data-value=""></td>'
     spread = f" <small>± {number(paper.std)}</small>" if paper.std is not None else ""
     cells += f'<td data-value="{paper.mean}" title="{escape(paper.source)}">{number(paper.mean)}{spread}</td>'
-    return cells + _difference(measured)
+    return cells + _difference(table, measured)
 
 
-def _difference(measured: MeasuredCell) -> str:
+def _difference(table: Table, measured: MeasuredCell) -> str:
     if measured.difference is None:
         return '<td data-value=""></td>'
     mark = '<span class="mark"></span>'
@@ -127,7 +165,8 @@ def _difference(measured: MeasuredCell) -> str:
         side, sign = ("above", "▲") if measured.difference > 0 else ("below", "▼")
         told = f"{side} the paper's spread"
         mark = f'<span class="mark {side}" title="{told}" role="img" aria-label="{told}">{sign}</span>'
-    return f'<td data-value="{measured.difference:.4f}">{signed(measured.difference)}{mark}</td>'
+    link = f'<a href="#{anchor(table, measured)}">{signed(measured.difference)}</a>'
+    return f'<td data-value="{measured.difference:.4f}">{link}{mark}</td>'
 
 
 def _best(table: Table, column: str) -> str | None:
@@ -158,20 +197,21 @@ def comparison_table(table: Table, found: list[Comparison]) -> str:
     for row in rows:
         cells = [places.get((row, column)) for column in columns]
         if any(cells):
-            inside = "".join(_compared(cell) for cell in cells)
+            inside = "".join(_compared(table, cell) for cell in cells)
             lines.append(
                 f'<tr><th scope="row" data-value="{escape(row)}">{dot(row)}{in_html(row)}</th>{inside}</tr>'
             )
     return table_of([f"<tr>{heads}</tr>"], lines)
 
 
-def _compared(found: Comparison | None) -> str:
+def _compared(table: Table, found: Comparison | None) -> str:
     if found is None:
         return '<td class="first" data-value=""></td>'
     d = found.difference
     kind = "sure" if d.p < 0.05 else ""
     return (
-        f'<td class="first" data-value="{d.mean:.4f}"><span class="{kind}">{signed(d.mean)}</span>'
+        f'<td class="first" data-value="{d.mean:.4f}">'
+        f'<a class="{kind}" href="#{difference_anchor(table, found.cell)}">{signed(d.mean)}</a>'
         f'<small class="below-it">[{signed(d.low, 1)}, {signed(d.high, 1)}]<br>{shown_p(d.p)}, n = {d.n}</small></td>'
     )
 

@@ -43,10 +43,11 @@ def _cells(table: Table, measured: MeasuredCell | None) -> str:
     held = mean_of(measured, _megabytes)
     parts = (measured.runs[0].result or {}).get("footprint", {})
     made_of = " + ".join(f"{escape(name)} {size / 1e6:.2f}" for name, size in parts.items() if size >= 5e3)
-    link = f'<a href="#{anchor(table, measured)}">{speed:,.0f}</a>'
+    link = f'<a href="#{anchor(table, measured)}">'
     return (
-        f'<td class="first" data-value="{speed}">{link}</td><td data-value="{seconds}">{seconds:,.1f}</td>'
-        f'<td data-value="{held}">{held:.2f} MB<small class="below-it">{made_of}</small></td>'
+        f'<td class="first" data-value="{speed}">{link}{speed:,.0f}</a></td>'
+        f'<td data-value="{seconds}">{link}{seconds:,.1f}</a></td>'
+        f'<td data-value="{held}">{link}{held:.2f} MB</a><small class="below-it">{made_of}</small></td>'
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -12,7 +13,7 @@ from everlearn.experiments.report.words import in_html, number
 from everlearn.experiments.store import Record
 from everlearn.experiments.tables import MeasuredCell, Table
 
-__all__ = ["runs_of"]
+__all__ = ["command_of", "runs_of"]
 
 METRICS = {
     "accuracy": "accuracy",
@@ -40,14 +41,18 @@ def _fold(table: Table, measured: MeasuredCell) -> str:
     failed = f'<span class="failed">{len(measured.failed)} failed</span>' if measured.failed else ""
     name = f"{dot(cell.row)}{in_html(cell.row)}, {in_html(cell.column)}"
     records = (*measured.runs, *measured.failed)
-    job, seeds = records[0].job, 1 + max(record.job["seed"] for record in records)
     return (
         f'<details id="{anchor(table, measured)}">'
         f'<summary>{name} <span class="quiet">{ours} {failed}</span></summary>'
-        f'<div class="command"><code>{escape(command(job, seeds))}</code>'
-        '<button type="button" class="action copy">copy</button></div>'
-        f"{_table(records)}{_settings(records)}{_where(records)}</details>"
+        f"{command_of(records)}{_table(records)}{_settings(records)}{_where(records)}</details>"
     )
+
+
+def command_of(records: Sequence[Record]) -> str:
+    """What repeats these runs, which differ in the seed alone."""
+    line = command(records[0].job, 1 + max(record.job["seed"] for record in records))
+    button = '<button type="button" class="action copy">copy</button>'
+    return f'<div class="command"><code>{escape(line)}</code>{button}</div>'
 
 
 def _table(records: tuple[Record, ...]) -> str:
