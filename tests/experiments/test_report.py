@@ -158,6 +158,14 @@ def test_every_table_sorts_by_every_column(written):
         assert last.count("<th") == last.count("<button"), last
 
 
+def test_the_marks_are_explained_only_where_a_number_of_the_paper_stands_beside_ours(written, tmp_path):
+    assert "▲ and ▼ mark" in written.read_text("utf-8")
+    path = stored(tmp_path / "store.sqlite", of_experiment("momentum", quick=True))
+    text = report.write([path], tmp_path / "out").read_text("utf-8")
+    assert "▲" not in text
+    assert "± is the standard deviation over seeds. Every number" in text
+
+
 def test_an_error_is_shown_as_text(written):
     assert "&lt;b&gt;too&lt;/b&gt; bad" in written.read_text("utf-8")
 

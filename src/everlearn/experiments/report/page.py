@@ -107,6 +107,11 @@ def _top(shown: Sequence[Table], records: Sequence[Record]) -> str:
     in_tables = (cell for table in shown if table.figure == "table" for cell in table.cells)
     compared = [cell for cell in in_tables if cell.difference is not None]
     inside = sum(not cell.outside for cell in compared)
+    marks = (
+        "▲ and ▼ mark where our mean lies outside the paper's mean ± its standard deviation. "
+        if any(cell.difference is not None for cell in cells)
+        else ""
+    )
     done = [record for record in records if record.error is None]
     seconds = sum(record.seconds for record in done)
     facts = [
@@ -122,8 +127,8 @@ def _top(shown: Sequence[Table], records: Sequence[Record]) -> str:
         '<header class="top"><h1>The paper beside our runs</h1>'
         "<p>Continual Prototype Evolution (De Lange and Tuytelaars, ICCV 2021), repeated with everlearn. "
         "Accuracy at the end of the stream in percent, the unweighted mean over tasks on the full test set; "
-        "± is the standard deviation over seeds. ▲ and ▼ mark where our mean lies outside the paper's mean ± its "
-        "standard deviation. Every number of ours leads to its runs; a click on a head sorts.</p>"
+        f"± is the standard deviation over seeds. {marks}"
+        "Every number of ours leads to its runs; a click on a head sorts.</p>"
         f'<ul class="facts">{items}</ul></header>'
     )
 
