@@ -5,6 +5,7 @@ import pytest
 from everlearn import learners
 from everlearn.experiments.experiment import experiment, experiments, key
 from everlearn.experiments.job import Job
+from everlearn.experiments.runner import open_run
 from everlearn.experiments.settings import benchmark_settings, read_benchmark
 
 STREAMS = ["split-mnist", "split-cifar10", "split-cifar100"]
@@ -78,6 +79,49 @@ def test_every_experiment_in_small_is_on_split_digits_alone(name):
     assert not any(cell.published for panel in small.panels for cell in panel.cells)
 
 
+@pytest.mark.parametrize("name", experiments())
+def test_every_learner_of_every_experiment_in_small_learns_a_batch(name):
+    for job in experiment(name, quick=True, seeds=1, device="cpu").jobs():
+        run = open_run(job)
+        x, y, t = next(iter(run.stream))
+        run.learner.observe(x, y, t)
+
+
+def test_in_small_a_name_says_so_in_capitals_too():
+    titles = [panel.title for panel in experiment("beyond", quick=True).panels]
+    assert titles == [
+        "Split-Digits: accuracy at the end of the stream, %",
+        "Imbalanced Split-Digits: accuracy at the end of the stream, %",
+    ]
+
+
+def test_in_small_images_are_not_shifted_and_that_is_said():
+    small = experiment("beyond", quick=True)
+    assert not any("augmentation" in job.settings or "width" in job.settings for job in small.jobs())
+    assert "images of 8 x 8 are learnt as they are" in small.notes[-1]
+    assert "images of 8 x 8" not in "".join(experiment("balanced", quick=True).notes)
+
+
+def test_in_small_batches_are_as_small_as_the_stream_needs():
+    (panel,) = experiment("batch-size", quick=True).panels
+    assert {cell.column: cell.jobs[0].batch_size for cell in panel.cells} == {
+        "batch size 10": 10, "batch size 20": 20, "batch size 40": 40,
+    }  # fmt: skip
+    cells = experiment("balanced", ["curl"], quick=True).panels[0].cells
+    assert [cell.jobs[0].batch_size for cell in cells] == [10, 10]
+
+
+def test_low_capacity_in_small_has_less_than_the_stream_usually_has():
+    cells = {cell.row: cell.jobs[0] for cell in experiment("low-capacity", quick=True).panels[0].cells}
+    assert cells["gss"].settings == {"hidden": 100, "memory_size": 30, "iterations": 5}
+    assert cells["finetune"].settings == {"hidden": 100}
+
+
+def test_what_is_small_already_keeps_its_sizes(mine):
+    small = experiment(mine(MINE.replace("hidden = 50", "hidden = 50, memory_size = 150")), quick=True)
+    assert small.jobs()[0].settings == {"hidden": 50, "memory_size": 150, "temperature": 0.1}
+
+
 def test_in_small_few_passes_stay_few():
     cells = experiment("balanced", ["curl"], quick=True).panels[0].cells
     assert {cell.row: cell.jobs[0].horizon.epochs for cell in cells} == {"curl": 10, "curl, online": 1}
@@ -143,6 +187,14 @@ MISTAKES = {
     "is [mean, std] in percent, not [90.0]": ("{ mean = 90.0 }", "[90.0]"),
     "what is published for 'cope', '0.5' has no source": ('source = "my notes"\n', ""),
     "there is no scenario 'blury'": ("blurry", "blury"),
+    "mine.toml, panels: expected a table of values, not 1": (MINE, 'title = "Mine"\npanels = [1]'),
+    "mine.toml: panels is empty, so there is nothing to run": (MINE, 'title = "Mine"\npanels = []'),
+    "panel 'Two settings': rows is empty": ('cope = { learner = "cope" }\n', ""),
+    "what is published for 'cope' is { COLUMN = [mean, std] }, not 3": ('{ "0.5" = { mean = 90.0 } }', "3"),
+    "mine.toml: notes is a list of texts, and 1 is none": ('title = "Mine"', 'title = "Mine"\nnotes = [1]'),
+    "row 'cope': columns is a list of texts, and 1 is none": ("{ learner", "{ columns = [1], learner"),
+    "column '0.5': batch_size must be at least 1, not 0": ('"0.5" = { ', '"0.5" = { batch_size = 0, '),
+    "column '0.1': epochs must be at least 1, not 0": ("{ learner", "{ epochs = 0, learner"),
 }  # fmt: skip
 
 
@@ -154,6 +206,19 @@ def test_a_mistake_in_a_file_is_said_in_a_sentence(sentence, mine):
         experiment(mine(MINE.replace(wrong, right)))
     assert sentence in str(caught.value)
     assert str(caught.value).startswith("mine.toml")
+
+
+def test_a_mistake_in_the_second_panel_names_the_file_too(mine):
+    second = MINE.replace('title = "Mine"', "").replace("Two settings", "Second").replace('"lines"', '"pie"')
+    with pytest.raises(ValueError, match="^mine.toml, panel 'Second': figure is one of"):
+        experiment(mine(MINE + second))
+
+
+def test_a_file_that_is_no_text_is_named(mine):
+    path = mine("")
+    path.write_bytes(MINE.replace("Mine", "Größe").encode("latin-1"))
+    with pytest.raises(ValueError, match="^mine.toml can't be read: it is no text in UTF-8"):
+        experiment(path)
 
 
 BENCHMARK_MISTAKES = {

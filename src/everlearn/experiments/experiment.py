@@ -203,7 +203,14 @@ def _find(name_or_path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
         raise ValueError(
             f"{path} is not there; an experiment of your own is such a file, see docs/reproduce.md"
         )
-    return path.stem, _checked(path.read_text("utf-8"), path.name)
+    return path.stem, _checked(_text(path), path.name)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} can't be read: it is no text in UTF-8 ({error})") from None
 
 
 @functools.cache
