@@ -1,10 +1,15 @@
 """The page as a person meets it: in Chromium, without a network, light and dark, wide and narrow, on paper."""
 
+import dataclasses
 import json
 import re
 
 import browser
 import pytest
+from runs_made_up import of_experiment, stored
+
+from everlearn.experiments import report
+from everlearn.experiments.experiment import experiment
 
 ROWS = (
     "[...document.querySelectorAll('#balanced table')[0].tBodies[0].rows].map(row => row.cells[0].innerText)"
@@ -133,6 +138,19 @@ def test_text_and_figures_stand_out_from_a_light_and_a_dark_page(shown, written,
 def test_only_tables_and_figures_scroll_sideways(shown, written, width):
     shown.open(written, width=width)
     assert shown.ask("document.documentElement.scrollWidth") <= width
+
+
+def test_a_memory_of_many_parts_fits_a_window_of_1280(shown, tmp_path):
+    parts = {"short-term memory": 400_000, "experts": 2_090_000, "optimisers": 4_180_000}
+    records = [
+        dataclasses.replace(record, result={**record.result, "footprint": parts})
+        for record in of_experiment("resources")
+    ]
+    path = stored(tmp_path / "store.sqlite", records)
+    shown.open(report.write([path], tmp_path / "out", papers=[experiment("resources")]))
+    table = "document.querySelector('#resources .scroll')"
+    assert "memory\u00a00.40" in shown.ask(f"{table}.innerText")
+    assert shown.ask(f"{table}.scrollWidth") <= shown.ask(f"{table}.clientWidth")
 
 
 def test_it_prints_without_what_only_a_screen_needs(shown, written):

@@ -42,12 +42,14 @@ def _cells(table: Table, measured: MeasuredCell | None) -> str:
     speed, seconds = mean_of(measured, _speed), mean_of(measured, lambda run: run.seconds)
     held = mean_of(measured, _megabytes)
     parts = (measured.runs[0].result or {}).get("footprint", {})
-    made_of = " + ".join(f"{escape(name)} {size / 1e6:.2f}" for name, size in parts.items() if size >= 5e3)
+    made_of = " + ".join(
+        f"{escape(name)}&nbsp;{size / 1e6:.2f}" for name, size in parts.items() if size >= 5e3
+    )
     link = f'<a href="#{anchor(table, measured)}">'
     return (
         f'<td class="first" data-value="{speed}">{link}{speed:,.0f}</a></td>'
         f'<td data-value="{seconds}">{link}{seconds:,.1f}</a></td>'
-        f'<td data-value="{held}">{link}{held:.2f} MB</a><small class="below-it">{made_of}</small></td>'
+        f'<td data-value="{held}">{link}{held:.2f} MB</a><small class="below-it parts">{made_of}</small></td>'
     )
 
 
