@@ -205,7 +205,9 @@ def _at_right(ax: Axes, place: int, words: str) -> None:
 
 
 def _words(cell: MeasuredCell | None) -> str:
-    if cell is None or cell.ours is None:
+    if cell is None:  # not asked for
+        return ""
+    if cell.ours is None:
         return "not run"
     spread = f" ± {cell.ours.std:.1f}" if cell.ours.std is not None else ""
     return f"{cell.ours.mean:.1f}{spread}"
