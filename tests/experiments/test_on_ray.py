@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from everlearn.experiments import on_ray
+from everlearn.experiments.job import Job
 from everlearn.experiments.reproduce import plan, reproduce
 from everlearn.experiments.runner import execute
 from everlearn.experiments.store import Store
@@ -64,6 +66,30 @@ def test_a_node_that_is_lost_midway_loses_and_doubles_no_result(cluster, tmp_pat
     last = next(record for record in records if record.job["seed"] == 7)
     assert last.result["accuracy"] == execute(begun.todo[7]).accuracy
     assert plan(mine, store=path).todo == ()
+
+
+# Ray leaves sockets and files of its own to the end of the process.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_run_that_must_be_alone_has_a_node_to_itself_after_the_rest(cluster, monkeypatch):
+    cluster.add_node(num_cpus=2, object_store_memory=80 * 2**20)
+    cluster.wait_for_nodes()
+
+    def watched(job):
+        begun = time.time()
+        time.sleep(0.5)
+        cores = ray.get_runtime_context().get_assigned_resources()["CPU"]
+        return begun, time.time(), cores
+
+    monkeypatch.setattr(on_ray, "attempt", watched)
+    jobs = [Job("cope", "split-digits", seed, device="cpu", alone=seed in (0, 2)) for seed in range(5)]
+    spans = dict(on_ray.on_ray(jobs, cluster.address, lambda samples: None))
+    assert sorted(spans) == [0, 1, 2, 3, 4]
+    for place in (0, 2):
+        begun, ended, cores = spans.pop(place)
+        assert cores == 2
+        assert all(end <= begun or start >= ended for start, end, _ in spans.values())
+        spans[place] = begun, ended, cores
+    assert max(spans[place][1] for place in (1, 3, 4)) <= min(spans[place][0] for place in (0, 2))
 
 
 def test_an_address_at_which_no_cluster_answers_is_said_at_once(tmp_path):

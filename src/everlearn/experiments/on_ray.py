@@ -24,6 +24,7 @@ ON_ONE_GPU = 5
 def on_ray(jobs: Sequence[Job], address: str | None, progress: Progress) -> Iterator[tuple[int, Outcome]]:
     """Run all jobs; gives the place and the outcome of each as soon as it arrives.
 
+    Those that must be alone come last, one after the other, each on a node that it has to itself.
     address: the cluster's; by default `$RAY_ADDRESS`, else one that runs on this machine, else a new one.
     """
     ray = _ray()
@@ -32,20 +33,29 @@ def on_ray(jobs: Sequence[Job], address: str | None, progress: Progress) -> Iter
         _check_answers(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     try:
-        places = {_submit(ray, job): place for place, job in enumerate(jobs)}
-        while places:
-            ended, _ = ray.wait(list(places))
-            for task in ended:
-                place = places.pop(task)
-                try:
-                    outcome: Outcome = ray.get(task)
-                except ray.exceptions.RayError as error:
-                    outcome = failure(jobs[place], RuntimeError(" ".join(str(error).split())))
+        alone = [place for place, job in enumerate(jobs) if job.alone]
+        together = [place for place, job in enumerate(jobs) if not job.alone]
+        for group in (together, *([place] for place in alone)):
+            tasks = {_submit(ray, jobs[place]): place for place in group}
+            for place, outcome in _arriving(ray, tasks, jobs):
                 progress(jobs[place].passes())
                 yield place, outcome
     finally:
         if ours:
             ray.shutdown()
+
+
+def _arriving(ray: Any, places: dict[Any, int], jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
+    """The place and the outcome of each task as soon as it ends."""
+    while places:
+        ended, _ = ray.wait(list(places))
+        for task in ended:
+            place = places.pop(task)
+            try:
+                outcome: Outcome = ray.get(task)
+            except ray.exceptions.RayError as error:
+                outcome = failure(jobs[place], RuntimeError(" ".join(str(error).split())))
+            yield place, outcome
 
 
 def _ray() -> Any:
@@ -74,6 +84,12 @@ def _check_answers(address: str | None) -> None:
 
 def _submit(ray: Any, job: Job) -> Any:
     # Ray hides a machine's GPUs from tasks that ask for none.
-    gpus = 1 / ON_ONE_GPU if job.device.startswith("cuda") else 0
-    options = {"num_cpus": 1, "num_gpus": gpus, "max_retries": RETRIES}
+    gpus = (1 if job.alone else 1 / ON_ONE_GPU) if job.device.startswith("cuda") else 0
+    cpus = _whole_node(ray) if job.alone else 1
+    options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
     return ray.remote(**options)(attempt).remote(job)
+
+
+def _whole_node(ray: Any) -> float:
+    """The cores of the largest node: a task that asks for all of them waits until the node is free of others."""
+    return max((node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]), default=1.0)
