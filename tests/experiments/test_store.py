@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from everlearn.experiments import surroundings
 from everlearn.experiments.job import Job
 from everlearn.experiments.runner import attempt
 from everlearn.experiments.store import Record, Store, record
@@ -53,10 +54,23 @@ def test_merging_takes_over_what_is_lacking_and_says_how_much(store, tmp_path):
     store.add(FAILED)
     for key in "abc":
         other.add(dataclasses.replace(DONE, key=key))
-    assert store.merge(other) == 3
-    assert store.merge(other) == 0
+    assert store.merge(other.records()) == 3
+    assert store.merge(other.records()) == 0
     assert [run.key for run in store.records()] == ["a", "b", "c"]
     assert all(run.error is None for run in store.records())
+
+
+def test_merging_counts_no_failed_run_that_is_there_already(store):
+    assert store.merge([FAILED]) == 1
+    assert store.merge([FAILED]) == 0
+    assert store.merge([dataclasses.replace(FAILED, started="2025-12-31")]) == 0
+    assert store.merge([dataclasses.replace(FAILED, started="2026-01-02")]) == 1
+
+
+@pytest.mark.parametrize(("number", "words"), [(1, ", 1 core,"), (2, ", 2 cores,")])
+def test_one_core_is_not_several(number, words, monkeypatch):
+    monkeypatch.setattr(surroundings, "cores", lambda: number)
+    assert words in surroundings.hardware.__wrapped__("cpu")
 
 
 WRITER = """

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -123,9 +123,14 @@ class Store:
         with self._open() as connection:
             return [_read(row) for row in connection.execute("select * from runs order by rowid")]
 
-    def merge(self, other: Store) -> int:
-        """Take over what another store has and this one lacks; says how many runs came in."""
-        return sum(self.add(record) for record in other.records())
+    def merge(self, records: Iterable[Record]) -> int:
+        """Take over those runs of another store that this one lacks; says how many came in."""
+        return sum(self._lacks(record) and self.add(record) for record in records)
+
+    def _lacks(self, record: Record) -> bool:
+        """Whether there is no such run here, or but a failed one that is older or that this one makes up for."""
+        there = self.get(record.key)
+        return there is None or (record.error is None, record.started) > (there.error is None, there.started)
 
 
 def _read(row: sqlite3.Row) -> Record:

@@ -36,7 +36,8 @@ def version() -> str:
 @functools.cache
 def hardware(device: str = "auto") -> str:
     """The machine in words: the GPU that is used, else the CPU and its cores; and torch's version."""
-    where = torch.cuda.get_device_name() if on_gpu(device) else f"{_cpu()}, {cores()} cores"
+    number = f"{cores()} core{'s' if cores() > 1 else ''}"
+    where = torch.cuda.get_device_name() if on_gpu(device) else f"{_cpu()}, {number}"
     return f"{where}, torch {torch.__version__}"
 
 
