@@ -1,20 +1,28 @@
 """Reproducing: what is stored is not run again, what fails stops nothing, and Ctrl-C loses little."""
 
 import contextlib
+import csv
 import json
+import pathlib
+import re
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+from runs_made_up import five, run
 
 from everlearn.cli import main
 from everlearn.experiments.estimate import describe, rates, seconds
+from everlearn.experiments.export import write_csv
 from everlearn.experiments.job import Job
+from everlearn.experiments.report.exports import as_csv, as_json
 from everlearn.experiments.reproduce import plan, reproduce
 from everlearn.experiments.runner import attempt, execute, outcomes
 from everlearn.experiments.store import Store
+from everlearn.experiments.tables import tables
+from everlearn.streams.horizon import Horizon
 
 MINE = """
 title = "Mine"
@@ -79,6 +87,24 @@ def test_an_experiment_of_ones_own_has_its_report(mine, store, tmp_path, capsys)
     assert "Mine" in own and "12.50" in own and "Other runs" not in own
     assert main([*words, "--experiments", "balancd"]) == 2
     assert "did you mean 'balanced'?" in capsys.readouterr().err
+
+
+def test_a_store_that_is_named_after_the_experiments_is_told_apart_from_them(mine, store, capsys):
+    reproduce(mine(), ["finetune"], store=store, device="cpu")
+    for given in (store, "not-there.sqlite"):
+        assert main(["report", "--experiments", str(mine()), str(given)]) == 2
+        said = capsys.readouterr().err
+        assert f"{given} is taken for an experiment, since it comes after --experiments" in said
+        assert f"`everlearn report {given} --experiments {mine()}`" in said
+
+
+def test_the_exit_code_says_whether_runs_failed(mine, store, capsys):
+    broken = mine(1, 'broken = { learner = "cope", settings = { memory_size = 3 } }')
+    words = ["reproduce", str(broken), "--store", str(store), "--device", "cpu"]
+    assert main(words) == 1
+    assert "12.50 ± 0.50" in capsys.readouterr().out
+    assert len(Store(store).records()) == 3
+    assert main([*words, "--learners", "finetune"]) == 0
 
 
 def test_a_run_that_fails_is_recorded_and_the_rest_goes_on(mine, store, capsys):
@@ -167,6 +193,33 @@ def test_a_run_that_kills_its_process_fails_alone(monkeypatch):
     assert sum(counted) == 3 * 280
 
 
+class Watched(Job):
+    """A job that does nothing but write down from when to when it ran, in the folder of its data."""
+
+    def open_stream(self):
+        begun = time.time()
+        time.sleep(0.3)
+        told = [begun, time.time(), self.alone]
+        (pathlib.Path(self.data_dir) / f"{self.seed}.json").write_text(json.dumps(told))
+        raise RuntimeError("it only watched the clock")
+
+
+def test_no_run_that_must_be_alone_runs_beside_another(monkeypatch, tmp_path):
+    from everlearn.experiments import runner
+
+    monkeypatch.setattr(runner, "WORTH_PROCESSES", 0)
+    jobs = [
+        Watched("cope", "split-digits", seed, device="cpu", data_dir=str(tmp_path), alone=seed in (0, 3))
+        for seed in range(6)
+    ]
+    assert len(list(outcomes(jobs, workers=2))) == 6
+    spans = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
+    assert sum(alone for *_, alone in spans) == 2
+    for begun, ended, alone in spans:
+        others = [(start, end) for start, end, _ in spans if start != begun]
+        assert not alone or all(end <= begun or start >= ended for start, end in others)
+
+
 def test_runs_of_equal_shape_are_grouped_for_a_cohort():
     from everlearn.experiments.runner import COHORT, _alike
 
@@ -192,6 +245,28 @@ def test_an_estimate_goes_by_earlier_runs_of_the_same_kind(mine, store):
     assert seconds(job, earlier) == pytest.approx(3 * by_learner["cope"].seconds)
     # Without an earlier run, by the table: 280 samples, 5 iterations, 1700 samples a second.
     assert seconds(Job("cope", "split-digits", 0, imbalance=1, device="cpu"), {}) == 280 * 5 / 1700
+
+
+def test_an_estimate_counts_runs_that_are_alone_one_after_the_other(tmp_path, store):
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE.replace("SEEDS", "40").replace("imbalance = 1", "imbalance = 1, epochs = 100"))
+    together = describe(plan(path, ["cope"], store=store, device="cpu"), store, workers=2)
+    path.write_text(path.read_text().replace("imbalance = 1,", "imbalance = 1, alone = true,"))
+    alone = describe(plan(path, ["cope"], store=store, device="cpu"), store, workers=2)
+    took = [float(re.search(r"together about (\d+) minutes", said)[1]) for said in (together, alone)]
+    # 40 runs, 100 epochs of 280 samples, 1700 samples a second.
+    assert took == [round(40 * 28_000 / 1700 / 2 / 60), round(40 * 28_000 / 1700 / 60)]
+    assert "in 1 process, 40 of them one after the other" in alone
+
+
+def test_an_estimate_tells_apart_what_is_not_the_same(store):
+    for name in ("balanced", "all"):
+        said = describe(plan(name, ["curl", "cope"], quick=True, store=store, device="cpu"), store)
+        titles = [line.split(":")[0] for line in said.splitlines() if line.startswith("  ")]
+        assert len(titles) == len(set(titles))
+    assert "curl on split-digits, 10 epochs: 2 runs" in said
+    assert "curl on split-digits, 1 epoch: 2 runs" in said
+    assert "curl on split-digits, 1 epoch, alone: 2 runs" in said
 
 
 def test_a_dry_run_says_what_would_run_and_writes_nothing(mine, store, capsys):
@@ -266,6 +341,32 @@ def test_runs_are_exported_and_merged(mine, store, tmp_path, capsys):
     assert len(lines) == 4
     assert len(Store(tmp_path / "all.sqlite").records()) == 3
     assert "3 runs came into" in capsys.readouterr().out
+    assert main(["report", *paths, "--merge", str(tmp_path / "all.sqlite")]) == 0
+    assert "0 runs came into" in capsys.readouterr().out
+
+
+def test_exported_runs_tell_apart_what_is_not_the_same(tmp_path):
+    usual, alone = run(Job("cope", "split-mnist", 0), 90), run(Job("cope", "split-mnist", 0, alone=True), 90)
+    offline = run(Job("iid-offline", "split-mnist", 0, horizon=Horizon("stream", epochs=7)), 90)
+    chosen = run(Job("cope", "split-mnist", 0, validation=True), 90)
+    write_csv([usual, alone, offline, chosen], tmp_path / "runs.csv")
+    lines = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
+    told = [[line[name] for name in ("horizon", "epochs", "alone", "validation")] for line in lines]
+    assert told == [
+        ["batch", "1", "False", "False"],
+        ["batch", "1", "True", "False"],
+        ["stream", "7", "False", "False"],
+        ["batch", "1", "False", "True"],
+    ]
+
+
+def test_exported_tables_tell_a_run_that_was_alone_from_its_twin():
+    records = five("cope", "split-mnist", [90]) + five("cope", "split-mnist", [90], alone=True)
+    cells = {cell["experiment"]: cell for cell in csv.DictReader(as_csv(tables(records)).splitlines())}
+    assert (cells["balanced"]["alone"], cells["resources"]["alone"]) == ("False", "True")
+    assert cells["balanced"]["epochs"] == "1"
+    told = {table["experiment"]: table["cells"][0] for table in json.loads(as_json(tables(records)))}
+    assert (told["balanced"]["alone"], told["resources"]["alone"]) == (False, True)
 
 
 def test_a_low_capacity_stream_sends_few_samples_a_task(mnist_dir):

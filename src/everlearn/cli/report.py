@@ -42,6 +42,7 @@ def command(words: list[str]) -> int:
     from everlearn.experiments.tables import read
 
     flags = in_one_sentence(lambda: tyro.cli(ReportFlags, args=words, prog="everlearn report"))
+    _check_experiments(flags.experiments)
     records = read(flags.stores)
     if flags.csv is not None:
         write_csv(records, flags.csv)
@@ -51,8 +52,7 @@ def command(words: list[str]) -> int:
         print(f"{len(records)} runs: {flags.json}")
     if flags.merge is not None:
         into = Store(flags.merge)
-        came = sum(into.add(record) for record in records)
-        print(f"{came} runs came into {flags.merge}, which has {len(into.records())} now")
+        print(f"{into.merge(records)} runs came into {flags.merge}, which has {len(into.records())} now")
     if flags.csv is None and flags.json is None and flags.merge is None:
         from everlearn.experiments.experiment import experiment
         from everlearn.experiments.report import write
@@ -60,3 +60,17 @@ def command(words: list[str]) -> int:
         write(list(flags.stores), flags.out, [experiment(name) for name in flags.experiments] or None)
         print(f"report: {flags.out}")
     return 0
+
+
+def _check_experiments(names: tuple[str, ...]) -> None:
+    """Refuse a store among the experiments, where it comes if it is named after them."""
+    from everlearn.experiments.experiment import experiments
+
+    for name in names:
+        store = Path(name).exists() or name.endswith(".sqlite")
+        if store and name not in experiments() and not name.endswith(".toml"):
+            rest = " ".join(each for each in names if each != name)
+            raise ValueError(
+                f"{name} is taken for an experiment, since it comes after --experiments; name stores first: "
+                f"`everlearn report {name} --experiments {rest or 'NAME'}`"
+            )

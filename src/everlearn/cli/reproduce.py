@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -49,27 +49,21 @@ class ReproduceFlags:
 
 
 def command(words: list[str]) -> int:
-    """Run it; returns the exit code."""
+    """Run it; returns the exit code, which is 1 where runs failed."""
     flags = in_one_sentence(lambda: tyro.cli(ReproduceFlags, args=words, prog="everlearn reproduce"))
     if flags.address is not None and flags.backend != "ray":
         raise ValueError(f"--address {flags.address} is of a Ray cluster: add --backend ray")
     only = (flags.experiment, flags.learners or None, flags.streams or None, flags.seeds)
+    where: dict[str, Any] = {
+        "store": flags.store,
+        "quick": flags.quick,
+        "device": flags.device,
+        "data_dir": flags.data_dir,
+    }
     if flags.dry_run:
         from everlearn.experiments.estimate import describe
 
-        planned = plan(
-            *only, store=flags.store, quick=flags.quick, device=flags.device, data_dir=flags.data_dir
-        )
-        print(describe(planned, flags.store, flags.workers))
+        print(describe(plan(*only, **where), flags.store, flags.workers))
         return 0
-    reproduce(
-        *only,
-        store=flags.store,
-        quick=flags.quick,
-        backend=flags.backend,
-        address=flags.address,
-        workers=flags.workers,
-        device=flags.device,
-        data_dir=flags.data_dir,
-    )
-    return 0
+    reproduce(*only, **where, backend=flags.backend, address=flags.address, workers=flags.workers)
+    return 1 if plan(*only, **where).failed else 0

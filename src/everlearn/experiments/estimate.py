@@ -67,22 +67,25 @@ def describe(plan: Plan, store: str | os.PathLike[str], workers: int | None = No
     groups: dict[str, list[Job]] = {}
     for job in plan.todo:
         groups.setdefault(_title(job), []).append(job)
-    total = 0.0
+    total = {"alone": 0.0, "rest": 0.0}
     unknown = 0
     for title, jobs in groups.items():
         known = [taken for job in jobs if (taken := seconds(job, earlier)) is not None]
-        total += sum(known)
+        total["alone" if jobs[0].alone else "rest"] += sum(known)
         unknown += len(jobs) - len(known)
         took = f"about {_duration(sum(known))}" if len(known) == len(jobs) else _why_unknown(jobs[0])
-        lines.append(f"  {title}: {len(jobs)} runs, {took}")
+        lines.append(f"  {title}: {_runs(len(jobs))}, {took}")
     missing = dict.fromkeys(learner for each in plan.experiments for learner in each.missing)
     lines += [f"  {learner} is not here yet, and is left out" for learner in missing]
     if plan.todo:
         gpu = on_gpu(plan.todo[0].device)
-        at_once = 1 if gpu else min(workers or cores(), len(plan.todo))
+        alone = sum(job.alone for job in plan.todo)
+        at_once = 1 if gpu else max(1, min(workers or cores(), len(plan.todo) - alone))
         where = "on this GPU" if gpu else f"in {at_once} process{'es' if at_once > 1 else ''}"
-        rest = f", and {unknown} runs of unknown length" if unknown else ""
-        lines.append(f"together about {_duration(total / at_once)} {where}{rest}")
+        after = f", {alone} of them one after the other" if alone else ""
+        rest = f", and {_runs(unknown)} of unknown length" if unknown else ""
+        taken = total["alone"] + total["rest"] / at_once
+        lines.append(f"together about {_duration(taken)} {where}{after}{rest}")
         lines.append(
             "by the rates of earlier runs in the store where there are any, else by experiments/rates.toml"
         )
@@ -97,11 +100,23 @@ def _why_unknown(job: Job) -> str:
     return "no rate known yet"
 
 
+def _runs(number: int) -> str:
+    return f"{number} run{'s' if number != 1 else ''}"
+
+
 def _title(job: Job) -> str:
-    variant = f", S(T_{job.imbalance})" if job.imbalance else ""
-    batch = f", batches of {job.batch_size}" if job.batch_size != 10 else ""
-    settings = "".join(f", {name} {value}" for name, value in job.settings.items())
-    return f"{job.learner} on {job.stream}{variant}{batch}{settings}"
+    """What a group of jobs has in common, all but the seed, so that no two groups are called the same."""
+    told = [f"{job.learner} on {job.stream}"]
+    if job.imbalance:
+        told.append(f"S(T_{job.imbalance})")
+    if job.scenario != "split":
+        told.append(job.scenario if job.amount is None else f"{job.scenario} {job.amount:g}")
+    if job.batch_size != 10:
+        told.append(f"batches of {job.batch_size}")
+    if job.horizon is not None:
+        told.append(f"{job.horizon.epochs} epoch{'s' if job.horizon.epochs > 1 else ''}")
+    told += [f"{name} {value}" for name, value in job.settings.items()]
+    return ", ".join([*told, "alone"] if job.alone else told)
 
 
 def _duration(taken: float) -> str:

@@ -7,15 +7,18 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from everlearn import learners
 from everlearn.experiments.store import Record
 
-__all__ = ["write_csv", "write_json"]
+__all__ = ["how", "write_csv", "write_json"]
 
 METRICS = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
 MEASURED = (*METRICS, "memory_bytes", "samples_per_second", "together")
 COLUMNS = (
-    "key", "learner", "stream", "seed", "imbalance", "batch_size", "scenario", "settings",
+    "key", "learner", "stream", "seed", "imbalance", "batch_size", "scenario", "amount",
+    "horizon", "epochs", "alone", "validation", "settings",
     *MEASURED, "seconds", "started", "version", "hardware", "error",
 )  # fmt: skip
 
@@ -35,4 +38,22 @@ def write_csv(records: Sequence[Record], path: Path) -> None:
         for record in records:
             numbers = {name: (record.result or {}).get(name) for name in MEASURED}
             settings = json.dumps(record.job["settings"], sort_keys=True)
-            writer.writerow(record.job | dataclasses.asdict(record) | numbers | {"settings": settings})
+            told = record.job | dataclasses.asdict(record) | numbers | how(record.job)
+            writer.writerow(told | {"settings": settings})
+
+
+def how(job: dict[str, Any]) -> dict[str, Any]:
+    """What else tells runs of a learner on a stream apart: how far it looks back and how often, and how it was run.
+
+    >>> how({"learner": "cope", "alone": True})
+    {'horizon': 'batch', 'epochs': 1, 'alone': True, 'validation': False}
+    """
+    kind = learners.registry().get(job["learner"])
+    usual = {} if kind is None else dataclasses.asdict(kind.horizon)
+    horizon = usual | job.get("horizon", {})
+    return {
+        "horizon": horizon.get("extent"),
+        "epochs": horizon.get("epochs"),
+        "alone": job.get("alone", False),
+        "validation": job.get("validation", False),
+    }

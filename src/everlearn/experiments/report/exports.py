@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from everlearn.experiments.export import how
 from everlearn.experiments.tables import Comparison, MeasuredCell, Table
 
 __all__ = ["as_csv", "as_json"]
@@ -17,7 +18,8 @@ def as_csv(tables: Sequence[Table]) -> str:
     """A line for each cell with runs: ours and the paper's in percent, the difference in points."""
     lines = [_cell(table, cell) for table in tables for cell in table.cells if cell.ours is not None]
     text = io.StringIO()
-    fields = ["experiment", "panel", "row", "column", "learner", "stream", "n", "mean", "std"]
+    fields = ["experiment", "panel", "row", "column", "learner", "stream"]
+    fields += ["horizon", "epochs", "alone", "validation", "n", "mean", "std"]
     fields += ["paper_mean", "paper_std", "difference", "outside_paper_spread"]
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
@@ -58,6 +60,7 @@ def _cell(table: Table, cell: MeasuredCell) -> dict[str, Any]:
         "column": cell.cell.column,
         "learner": cell.learner,
         "stream": cell.stream,
+        **how((*cell.runs, *cell.failed)[0].job),
         "n": 0 if ours is None else ours.n,
         "mean": None if ours is None else round(ours.mean, 4),
         "std": None if ours is None or ours.std is None else round(ours.std, 4),
