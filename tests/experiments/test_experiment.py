@@ -1,12 +1,15 @@
 """Experiments as data: the paper's, a user's own, their mistakes, and the same in small."""
 
+import re
+from importlib.resources import files
+
 import pytest
 
 from everlearn import learners
 from everlearn.experiments.experiment import experiment, experiments, key
 from everlearn.experiments.job import Job
 from everlearn.experiments.runner import open_run
-from everlearn.experiments.settings import benchmark_settings, read_benchmark
+from everlearn.experiments.settings import benchmark_settings, read_benchmark, settings_in_force
 
 STREAMS = ["split-mnist", "split-cifar10", "split-cifar100"]
 
@@ -237,6 +240,44 @@ def test_a_benchmark_with_what_is_no_setting_is_refused(sentence):
     with pytest.raises(ValueError) as caught:
         read_benchmark(BENCHMARK_MISTAKES[sentence], "x.toml")
     assert sentence in str(caught.value)
+
+
+PAPER = files("everlearn.experiments").joinpath("paper")
+BENCHMARKS = sorted(file.name for file in PAPER.iterdir() if file.name.endswith(".toml"))
+SETTING = re.compile(r"(\w+) = (.*?)\s*(?:# (\w+)(?:[, ].*)?)?$")
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_setting_has_a_source_that_the_head_of_its_file_explains(name):
+    head, *tables = PAPER.joinpath(name).read_text("utf-8").split("\n[")
+    for table in tables:
+        for line in filter(None, table.splitlines()[1:]):
+            source = SETTING.fullmatch(line)[3]
+            explained = source is not None and re.search(rf"\b{source}(?: NAME)?, ", head)
+            assert explained, f"{name}, [{table.splitlines()[0]}: {line}"
+
+
+@pytest.mark.parametrize("name", ["split-digits", "split-fashion-mnist"])
+def test_what_is_said_to_be_as_on_split_mnist_is(name):
+    for table in PAPER.joinpath(f"{name}.toml").read_text("utf-8").split("\n[")[1:]:
+        variant, learner = table.splitlines()[0].replace('"', "").rstrip("]").split(".", 1)
+        here, there = (
+            settings_in_force(learner, stream, variant == "imbalanced", {})
+            for stream in (name, "split-mnist")
+        )
+        for setting, _, source in (
+            SETTING.fullmatch(line).groups() for line in table.splitlines()[1:] if line
+        ):
+            if source == "N":
+                assert here[setting] == there[setting], (name, variant, learner, setting)
+
+
+def test_beyond_the_paper_every_panel_has_the_other_learners_with_replay():
+    for panel in experiment("beyond").panels:
+        assert panel.rows == ["reservoir", "mir", "cope-ce", "cope", "cope+"]
+    cifar100 = experiment("beyond", streams=["split-cifar100"]).panels[0]
+    own = cifar100.cell("cope+", "with mixing, too").jobs[0]
+    assert key(own) == key(Job("cope+", "split-cifar100", 0))
 
 
 def test_the_low_capacity_streams_have_the_settings_of_the_imbalanced_ones():
