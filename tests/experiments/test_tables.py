@@ -9,6 +9,7 @@ from everlearn.experiments import tables
 from everlearn.experiments.experiment import experiment
 from everlearn.experiments.job import Job
 from everlearn.experiments.others import others
+from everlearn.experiments.report import shown_of
 from everlearn.experiments.store import Store
 
 COPE = [94.0, 94.2, 93.8, 94.1, 93.9]
@@ -109,6 +110,12 @@ def test_a_store_that_is_not_there_is_one_sentence_and_makes_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="give at least one store"):
         tables.read([])
+
+
+def test_a_table_of_the_paper_gives_way_to_none_that_is_not():
+    records = five("cope", "split-mnist", [80], imbalance=1) + five("cope+", "split-mnist", [90], imbalance=1)
+    assert [table.name for table in shown_of(tables.tables(records))] == ["imbalanced-1", "beyond-4"]
+    assert [table.name for table in shown_of(tables.tables(records[:1]))] == ["imbalanced-1"]
 
 
 def test_runs_in_small_are_tables_of_their_own():

@@ -62,6 +62,7 @@ def shown_of(filled: Sequence[Table]) -> list[Table]:
     """The tables with runs, less those all of whose runs stand in another one too.
 
     Experiments share cells: without this, a run of Table 2 alone would show as a corner of five other tables.
+    A table of the paper gives way to none that is not the paper's.
     """
     keys = [{run.key for cell in table.cells for run in (*cell.runs, *cell.failed)} for table in filled]
     return [
@@ -71,6 +72,7 @@ def shown_of(filled: Sequence[Table]) -> list[Table]:
         and not any(
             keys[place] < other or (keys[place] == other and before < place)
             for before, other in enumerate(keys)
+            if filled[before].experiment.source or not table.experiment.source
         )
     ]
 
