@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from everlearn.networks import SoftmaxNetwork, as_input, embedding_network, trunk
+from everlearn.networks.named import BatchNorm
 
 
 def size(network):
@@ -60,3 +61,14 @@ def test_an_unknown_network_suggests_the_nearest():
 def test_a_resnet_says_what_it_takes():
     with pytest.raises(ValueError, match=r"slim-resnet18 takes images .* not \[784\]"):
         embedding_network("slim-resnet18", (784,), 1, 1)
+
+
+def test_batch_norm_is_torchs_without_the_count():
+    ours, theirs = BatchNorm(3), nn.BatchNorm2d(3)
+    for _ in range(3):
+        x = torch.randn(4, 3, 5, 5) * 2 + 1
+        assert torch.equal(ours(x), theirs(x))
+    assert torch.equal(ours.running_mean, theirs.running_mean)
+    assert torch.equal(ours.running_var, theirs.running_var)
+    assert (int(ours.num_batches_tracked), int(theirs.num_batches_tracked)) == (0, 3)
+    assert torch.equal(ours.eval()(x), theirs.eval()(x))
