@@ -5,13 +5,15 @@
 
 Learners are those of the library and those of ideas.py, and begin from the settings that they have on the stream.
 A tenth of the training samples is held out to choose by; `--test` measures on the test set what was chosen. Each
-run is judged by its evolving prototypes and by those taken from the memory. Runs of equal shape share a GPU as one
-cohort; without a GPU each has a process of its own. A line of JSON per run goes to FILE, the means to the terminal.
+run is judged by its evolving prototypes and by those taken from the memory, and with mirror images and without. Runs
+of equal shape share a GPU as one cohort; without a GPU each has a process of its own. A line of JSON per run goes to
+FILE, the means to the terminal.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import os
@@ -27,6 +29,7 @@ from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Run
 from everlearn.experiments.runner import Job, open_run
 from everlearn.experiments.settings import benchmark_settings
+from everlearn.learners.base import Learner
 from everlearn.learners.cope_plus import CoPEPlus
 
 Row = dict[str, Any]
@@ -52,21 +55,28 @@ def begun(learner: str, stream: str, imbalance: int | None) -> dict[str, Any]:
 
 
 def judged(run: Run, job: Job) -> Row:
-    """The accuracy of a run at its end, the mean over the tasks, with both kinds of prototypes."""
+    """The accuracy of a run at its end, the mean over the tasks: in every way to predict that its learner has."""
     row: Row = {"learner": job.learner, "stream": job.stream, "imbalance": job.imbalance, "seed": job.seed}
     row |= {"settings": job.settings, "seconds": run.result().seconds}
-    recalibrate = getattr(run.learner.settings, "recalibrate", None)
-    for name, way in (
-        [("evolving", False), ("from memory", True)] if recalibrate is not None else [("", None)]
-    ):
-        if way is not None:
-            object.__setattr__(run.learner.settings, "recalibrate", way)
+    for name, told in ways(run.learner).items():
+        run.learner.settings = dataclasses.replace(run.learner.settings, **told)
         hits = [
             sum(a == b for a, b in zip(run.learner.predict(x), y.tolist(), strict=True)) / len(y)
             for x, y in run.stream.tests
         ]
         row[name] = statistics.mean(hits)
     return row
+
+
+def ways(learner: Learner) -> dict[str, dict[str, bool]]:
+    """The settings that only tell how to predict, by the names they have in a row."""
+    prototypes: dict[str, dict[str, bool]] = {"": {}}
+    if hasattr(learner.settings, "recalibrate"):
+        prototypes = {"evolving": {"recalibrate": False}, "from memory": {"recalibrate": True}}
+    found = {name: told | {"mirrored": False} for name, told in prototypes.items()}
+    if len(learner.sample_shape or ()) == 3:  # images that are not digits
+        found |= {f"{name}, mirrored": told | {"mirrored": True} for name, told in prototypes.items()}
+    return found
 
 
 def alone(job: Job) -> Row:
@@ -131,8 +141,8 @@ def main() -> None:
             with options.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
         if len(rows[key]) == options.seeds * len(options.imbalance):
-            ways = [way for way in ("evolving", "from memory", "") if way in row]
-            means = [f"{way} {100 * statistics.mean(r[way] for r in rows[key]):.2f}" for way in ways]
+            judgements = [way for way in row if isinstance(row[way], float) and way != "seconds"]
+            means = [f"{way} {100 * statistics.mean(r[way] for r in rows[key]):.2f}" for way in judgements]
             print(f"{options.stream} {key}: {', '.join(means)}; {row['seconds']:.0f} s", flush=True)
 
 

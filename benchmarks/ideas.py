@@ -8,15 +8,16 @@ for a checkpoint: what an idea keeps beside the learner's own is not saved.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import affine_grid, grid_sample, normalize
 
 from everlearn import learners
 from everlearn.learners.cope import CoPE
-from everlearn.learners.cope_plus import CoPEPlus
+from everlearn.learners.cope_plus import CoPEPlus, CoPEPlusSettings
 from everlearn.losses import ppp_gradient
 from everlearn.networks import as_input
 
@@ -109,14 +110,12 @@ class TwoViews(CoPEPlus):
 
     name = "two views"
 
-    def _augmented(self, x: Tensor, old: Tensor, views: Tensor | None) -> tuple[Tensor, Tensor]:
-        assert self._views is not None
-        shown, replayed = super()._augmented(x, old, views)
-        more = torch.randint(self._views.count, (len(x) + len(old),), device=x.device)
-        return (
-            torch.cat([shown, self._views(x, more[: len(x)])]),
-            torch.cat([replayed, self._views(old, more[len(x) :])]),
-        )
+    def _changed(self, x: Tensor, old: Tensor, numbers: list[Tensor]) -> tuple[Tensor, Tensor]:
+        images = len(x) + len(old)
+        more = [torch.randint(change.count(images), (images,), device=x.device) for change in self._changes]
+        new, replayed = super()._changed(x, old, numbers)
+        again, replayed_again = super()._changed(x, old, more)
+        return torch.cat([new, again]), torch.cat([replayed, replayed_again])
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
         old, old_slots = replay
@@ -134,6 +133,32 @@ class EarlyReplay(CoPEPlus):
 
     def drawn(self, batch: int) -> int:
         return super().drawn(batch) * (3 if self.batches - self._newest < 100 else 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ZoomSettings(CoPEPlusSettings):
+    """CoPE+'s, and how far to zoom."""
+
+    zoom: float = 0.5
+    """up to this share of an image's area is lost"""
+
+
+class Zoom(CoPEPlus):
+    """Every image is enlarged as well, by an amount and about a place of its own."""
+
+    name = "zoom"
+    Settings = ZoomSettings
+    settings: ZoomSettings
+
+    def _changed(self, x: Tensor, old: Tensor, numbers: list[Tensor]) -> tuple[Tensor, Tensor]:
+        both = as_input(torch.cat(super()._changed(x, old, numbers)))
+        side = (1 - self.settings.zoom * torch.rand(len(both), device=x.device)).sqrt()
+        grid = torch.zeros(len(both), 2, 3, device=x.device)
+        grid[:, 0, 0] = grid[:, 1, 1] = side
+        grid[:, :, 2] = (2 * torch.rand(len(both), 2, device=x.device) - 1) * (1 - side)[:, None]
+        places = affine_grid(grid, list(both.shape), align_corners=False)
+        both = grid_sample(both, places, align_corners=False)
+        return both[: len(x)], both[len(x) :]
 
 
 class GroupNorm(CoPEPlus):
@@ -187,6 +212,7 @@ IDEAS: dict[str, type[Any]] = {
         SecondPrototype,
         TwoViews,
         EarlyReplay,
+        Zoom,
         GroupNorm,
         ContinualNorm,
         AttractorAlone,

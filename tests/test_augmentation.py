@@ -1,9 +1,9 @@
-"""Random views of images, against shifting and mirroring one image at a time."""
+"""Random changes of images, against changing one image at a time, step by step."""
 
 import pytest
 import torch
 
-from everlearn.augmentation import Views
+from everlearn.augmentation import Colours, Views, mirrored
 
 
 def shifted(image, down, right, mirror):
@@ -27,8 +27,8 @@ def test_every_view_is_a_shift_with_black_edges_and_half_of_them_are_mirrored():
         for mirror in (False, True)
         for right in range(-4, 5)
     ]
-    seen = views(image.expand(views.count, -1, -1, -1), torch.arange(views.count))
-    assert views.count == len(expected) == 162
+    seen = views(image.expand(162, -1, -1, -1), torch.arange(162))
+    assert views.count(1) == len(expected) == 162
     assert torch.equal(seen, torch.stack(expected))
 
 
@@ -44,3 +44,29 @@ def test_flat_images_are_seen_as_the_images_they_are():
 def test_what_is_no_image_or_no_augmentation_is_refused(name, shape, width):
     with pytest.raises(ValueError, match="augmentation"):
         Views(name, shape, width)
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (4, 5), (20,)])
+def test_colours_are_saturated_then_contrasted_then_brightened(shape):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (9, *shape), generator=g, dtype=torch.uint8)
+    numbers = torch.randint(Colours(0.4).count(9), (9,), generator=g)
+    seen = Colours(0.4)(x, numbers)
+    for image, number, view in zip(x.double() / 255, numbers.tolist(), seen, strict=True):
+        brightness, contrast, saturation = (0.6 + 0.8 * digit / 255 for digit in number.to_bytes(3, "little"))
+        if len(shape) == 3:
+            grey = image.mean(0)
+            image = grey + saturation * (image - grey)
+        image = image.mean() + contrast * (image - image.mean())
+        torch.testing.assert_close(view.double(), brightness * image, rtol=1e-5, atol=1e-6)
+
+
+def test_a_strength_of_nothing_changes_nothing():
+    x = torch.rand(5, 3, 4, 4)
+    torch.testing.assert_close(Colours(0.0)(x, torch.arange(5)), x)
+
+
+def test_mirrored_images_are_read_from_right_to_left():
+    x = torch.rand(2, 3, 4, 5)
+    assert torch.equal(mirrored(x, 5), x[..., [4, 3, 2, 1, 0]])
+    assert torch.equal(mirrored(x.flatten(1), 5), mirrored(x, 5).flatten(1))

@@ -1,28 +1,73 @@
-"""Random views of images, on the device and in tensors alone: one number per image says which view."""
+"""Random changes of images, on the device and in tensors alone: one number per image says which."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from everlearn.networks import as_input
 from everlearn.words import nearest
 
-__all__ = ["AUGMENTATIONS", "Views"]
+__all__ = ["AUGMENTATIONS", "Change", "Colours", "Mixtures", "Views", "image_size", "mirrored"]
 
 # How far an image is shifted at most, in pixels, and whether it may be mirrored as well.
 AUGMENTATIONS = {"shift": (2, False), "crop-flip": (4, True)}
 
+LEVELS = 256  # how finely the share of a mixture is drawn, and each strength of a colour
 
-class Views:
+
+def image_size(what: str, shape: tuple[int, ...], width: int | None = None) -> tuple[int, int]:
+    """The height and width of images of this shape: its last two sizes, or of flat ones as `width` says.
+
+    >>> image_size("the augmentation 'shift'", (784,), width=28)
+    (28, 28)
+    """
+    if width is not None and len(shape) == 1 and shape[0] % width == 0:
+        return shape[0] // width, width
+    if width is None and len(shape) >= 2:
+        return shape[-2], shape[-1]
+    raise ValueError(
+        f"{what} takes images, or flat ones with the setting `width` that divides their size, "
+        f"not samples of shape {list(shape)} with width={width}"
+    )
+
+
+def mirrored(x: Tensor, width: int) -> Tensor:
+    """Each image with its left and right exchanged.
+
+    >>> mirrored(torch.arange(6).view(1, 6), width=3)
+    tensor([[2, 1, 0, 5, 4, 3]])
+    """
+    return x.reshape(len(x), -1, width).flip(2).view(x.shape)
+
+
+class Change(ABC):
+    """What may be done to every image of a batch, each in a way of its own."""
+
+    @abstractmethod
+    def count(self, images: int) -> int:
+        """How many ways there are in a batch of so many images; each has a number."""
+
+    @abstractmethod
+    def __call__(self, x: Tensor, numbers: Tensor) -> Tensor:
+        """Each image as its number says."""
+
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return 0
+
+
+class Views(Change):
     """All views of an image that an augmentation knows: it is shifted, with 0 where nothing was, and may be mirrored.
 
     shape: of one image, the last two sizes being its height and width; or flat, `[pixels]`, with `width` given.
 
     >>> views = Views("shift", (2, 3))
-    >>> views.count
+    >>> views.count(1)
     25
     >>> views(torch.arange(1, 7).view(1, 2, 3), torch.tensor([12]))  # the middle one is the image itself
     tensor([[[1, 2, 3],
@@ -37,21 +82,13 @@ class Views:
     ) -> None:
         if name not in AUGMENTATIONS:
             raise ValueError(f"there is no augmentation {name!r}{nearest(name, AUGMENTATIONS)}")
-        if width is not None and len(shape) == 1 and shape[0] % width == 0:
-            height = shape[0] // width
-        elif width is None and len(shape) >= 2:
-            height, width = shape[-2:]
-        else:
-            raise ValueError(
-                f"the augmentation {name!r} takes images, or flat ones with the setting `width` that divides their "
-                f"size, not samples of shape {list(shape)} with width={width}"
-            )
-        reach, mirrored = AUGMENTATIONS[name]
+        height, width = image_size(f"the augmentation {name!r}", shape, width)
+        reach, both_ways = AUGMENTATIONS[name]
         self._pixels = height * width
         shifts = torch.arange(-reach, reach + 1)
         rows = torch.arange(height) + shifts[:, None]  # [shifts, height]
         columns = torch.arange(width) + shifts[:, None]  # [shifts, width]
-        if mirrored:
+        if both_ways:
             columns = torch.cat([columns, columns.flip(1)])
         inside = ((rows >= 0) & (rows < height))[:, None, :, None] & ((columns >= 0) & (columns < width))[
             None, :, None, :
@@ -60,15 +97,73 @@ class Views:
         # For each view, which pixel of the image comes where; the one after the last is black.
         table = torch.where(inside, place, self._pixels).flatten(0, 1).flatten(1)
         self._table = table.to(device, torch.int16 if self._pixels < 2**15 else torch.int64)
-        self.count = len(self._table)
+
+    def count(self, images: int) -> int:
+        """As many as the table has, whatever the batch."""
+        return len(self._table)
 
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes of the table."""
         return self._table.nbytes
 
-    def __call__(self, x: Tensor, views: Tensor) -> Tensor:
-        """Each image in the view of this number."""
+    def __call__(self, x: Tensor, numbers: Tensor) -> Tensor:
+        """Each image in the view of its number."""
         planes = math.prod(x.shape[1:]) // self._pixels
-        places = self._table[views].long()[:, None].expand(-1, planes, -1)  # [images, planes, pixels]
+        places = self._table[numbers].long()[:, None].expand(-1, planes, -1)  # [images, planes, pixels]
         seen = pad(x.reshape(len(x), planes, self._pixels), (0, 1)).gather(2, places)
         return seen.view(x.shape)
+
+
+class Colours(Change):
+    """Each image with its brightness, contrast and saturation multiplied by 1 ± up to `reach`.
+
+    Contrast is about the image's mean, saturation about the mean over its planes, if it is `[planes, height, width]`.
+    Nothing is cut off at black or white: it is not known where these are in samples that come scaled.
+
+    >>> colours = Colours(0.5)
+    >>> colours(torch.tensor([[0.2, 0.4]]), torch.tensor([0]))  # brightness and contrast by a half
+    tensor([[0.1250, 0.1750]])
+    """
+
+    def __init__(self, reach: float) -> None:
+        self._reach = reach
+
+    def count(self, images: int) -> int:
+        """Three strengths in one number."""
+        return LEVELS**3
+
+    def __call__(self, x: Tensor, numbers: Tensor) -> Tensor:
+        """Each image with the strengths of its number, the last digit being that of its brightness."""
+        x = as_input(x)
+        each = (-1, *[1] * (x.dim() - 1))
+        digits = [(numbers // LEVELS**place % LEVELS).to(x.dtype).view(each) for place in range(3)]
+        brightness, contrast, saturation = (
+            1 + self._reach * (2 * digit / (LEVELS - 1) - 1) for digit in digits
+        )
+        if x.dim() == 4:
+            x = torch.lerp(x.mean(1, keepdim=True).expand_as(x), x, saturation)
+        mean = x.flatten(1).mean(1).view(each)
+        return torch.lerp(mean.expand_as(x), x, contrast).mul_(brightness)
+
+
+class Mixtures(Change):
+    """Each image with up to `reach` of another image of the batch in it.
+
+    >>> mixtures = Mixtures(0.5)
+    >>> mixtures(torch.tensor([[0.0, 0.0], [1.0, 1.0]]), torch.tensor([1 * 256 + 255, 1 * 256 + 255]))
+    tensor([[0.5000, 0.5000],
+            [1.0000, 1.0000]])
+    """
+
+    def __init__(self, reach: float) -> None:
+        self._reach = reach
+
+    def count(self, images: int) -> int:
+        """In one number which other image is mixed in, and how much of it."""
+        return images * LEVELS
+
+    def __call__(self, x: Tensor, numbers: Tensor) -> Tensor:
+        """Each image with some of the one that its number names."""
+        x = as_input(x)
+        share = numbers % LEVELS * (self._reach / (LEVELS - 1))
+        return torch.lerp(x, x[numbers // LEVELS], share.view(-1, *[1] * (x.dim() - 1)).to(x.dtype))

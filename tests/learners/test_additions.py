@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from everlearn import learners, load
 from everlearn import stream as everlearn_stream
+from everlearn.augmentation import Change, Colours
 from everlearn.checkpoint import CheckpointError
 from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Run
@@ -35,7 +36,8 @@ def learner(name, **settings):
 
 
 def all_added(name):
-    return learner(name, iterations=2, replayed=7, augmentation="crop-flip", mixing=0.4, averaging=0.9)
+    changed = {"augmentation": "crop-flip", "colour": 0.3, "mixing": 0.4}
+    return learner(name, iterations=2, replayed=7, **changed, averaging=0.9, mirrored=True)
 
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
@@ -66,14 +68,7 @@ def test_every_image_is_seen_in_another_view_and_kept_as_it_came(name):
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
 def test_every_image_has_some_of_another_in_it(name):
-    model = learner(name, mixing=0.5)
-    asked, shown = [], []
-    mix, step = model._mixed, model.step
-    model._mixed = lambda x, old, mixed: asked.append((torch.cat([x, old]), mixed)) or mix(x, old, mixed)
-    model.step = lambda x, slots, *replay: shown.append(torch.cat([x, replay[0]])) or step(x, slots, *replay)
-    for x, y in stream():
-        model.observe(x, y)
-    (images, mixed), seen = asked[-1], shown[-1]
+    images, mixed, seen = last_change(learner(name, mixing=0.5))
     shares = []
     for place, number in enumerate(mixed.tolist()):
         other, level = divmod(number, 256)
@@ -83,11 +78,77 @@ def test_every_image_has_some_of_another_in_it(name):
     assert 0 <= min(shares) < 0.2 < max(shares) <= 0.5
 
 
-def test_what_is_no_number_cant_be_mixed():
-    model = CoPE(nn.EmbeddingBag(9, 4), memory_size=20, mixing=0.4)
-    with pytest.raises(ValueError, match="mixing takes images or other numbers, not samples of torch.int64"):
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_every_image_has_colours_of_its_own_after_its_view_and_before_it_is_mixed(name):
+    settings = {"augmentation": "shift", "colour": 0.5, "mixing": 0.5}
+    images, numbers, seen = last_change(learner(name, **settings), 1)
+    assert images.dtype == torch.uint8 and seen.dtype == torch.float32
+    assert len(set(numbers.tolist())) > 1
+    torch.testing.assert_close(seen, Colours(0.5)(images, numbers))
+    assert torch.equal(last_change(learner(name, **settings), 2)[0], seen)
+
+
+def last_change(model, which=0):
+    """What one of the changes of a model was given last, of B_n and B_M, with the numbers, and what it gave."""
+    met = []
+    for x, y in stream():
+        model.observe(x, y)
+        if not met:
+            model._changes[which] = Spied(model._changes[which], met)
+    return met[-1]
+
+
+class Spied(Change):
+    """A change that is remembered."""
+
+    def __init__(self, change, met):
+        self.change, self.met = change, met
+
+    def count(self, images):
+        return self.change.count(images)
+
+    def __call__(self, x, numbers):
+        self.met.append((x, numbers, self.change(x, numbers)))
+        return self.met[-1][2]
+
+
+@pytest.mark.parametrize("setting", ["colour", "mixing"])
+def test_what_is_no_number_cant_be_changed(setting):
+    model = CoPE(nn.EmbeddingBag(9, 4), memory_size=20, **{setting: 0.4})
+    with pytest.raises(
+        ValueError, match=f"{setting} takes images or other numbers, not samples of torch.int64"
+    ):
         model.observe(torch.zeros(2, 5, dtype=torch.int64), ["a", "b"])
     assert model.classes == []
+
+
+@pytest.mark.parametrize("setting", [{"colour": 0.4}, {"mirrored": True}])
+@pytest.mark.parametrize("width", [None, 5])
+def test_what_is_no_image_is_refused(setting, width):
+    model = learner("cope", width=width, **setting)
+    words = (
+        f"`{next(iter(setting))}` takes images, or flat ones with the setting `width` that divides their size"
+    )
+    with pytest.raises(ValueError, match=words):
+        model.observe(torch.zeros(2, 36), ["a", "b"])
+    assert model.classes == [] and model.network is None
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_predictions_are_made_from_an_image_and_its_mirror_image(name, flat):
+    model = learner(name, mirrored=True, width=6 if flat else None)
+    plain = learner(name, width=6 if flat else None)
+    for x, y in stream():
+        x = x.flatten(1) if flat else x
+        model.observe(x, y)
+        plain.observe(x, y)
+    back = x.view(-1, 6, 6).flip(2).view(x.shape)
+    scores = plain._scored(x), plain._scored(back)
+    torch.testing.assert_close(model._scored(x), (scores[0] + scores[1]) / 2)
+    assert np.allclose(model.predict_proba(x), model.predict_proba(back), atol=1e-6)
+    assert model.snapshot().predict(x) == model.predict(x)
+    assert torch.equal(model.embed(x), plain.embed(x))
 
 
 def test_a_function_of_ones_own_augments_every_batch_of_new_and_old():
@@ -298,6 +359,7 @@ def test_learners_whose_plans_differ_in_shape_are_of_another_shape(name):
         {},
         {"mixing": 0.4},
         {"mixing": 0.2},
+        {"colour": 0.2},
         {"averaging": 0.9},
         {"iterations": 2},
         {"replayed": 15},
@@ -312,10 +374,9 @@ def test_learners_whose_plans_differ_in_shape_are_of_another_shape(name):
 
 
 def all_added_on_a_gpu(name, seed=0, rate=0.01):
-    settings = {"iterations": 2, "replayed": 7, "augmentation": "shift", "width": 8}
-    return learners.find(name)(
-        "mlp", seed=seed, device="cuda", mixing=0.4, averaging=0.9, learning_rate=rate, **settings
-    )
+    settings = {"iterations": 2, "replayed": 7, "averaging": 0.9, "learning_rate": rate, "mirrored": True}
+    changed = {"augmentation": "shift", "width": 8, "colour": 0.3, "mixing": 0.4}
+    return learners.find(name)("mlp", seed=seed, device="cuda", **changed, **settings)
 
 
 def assert_alike(one, other):

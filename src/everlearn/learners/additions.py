@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from everlearn.augmentation import AUGMENTATIONS, Views
+from everlearn.augmentation import (
+    AUGMENTATIONS,
+    Change,
+    Colours,
+    Mixtures,
+    Views,
+    image_size,
+    mirrored,
+)
 from everlearn.checkpoint import State
 from everlearn.learners.base import Learner, Settings
 from everlearn.learners.state import under
 from everlearn.memory.labels import Label
-from everlearn.networks import SoftmaxNetwork, as_input
+from everlearn.networks import SoftmaxNetwork
 
 __all__ = ["Additions", "WithAdditions"]
-
-LEVELS = 256  # how finely the share of a mixture is drawn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +42,15 @@ class Additions(Settings):
     augmentation: str = "none"
     """a random view of every image in each iteration: none, shift, crop-flip; or, in Python, a function of a batch"""
     width: int | None = None
-    """the width of the images in pixels, where they come flat and are augmented"""
+    """the width of the images in pixels, where they come flat and are augmented or mirrored"""
+    colour: float = 0.0
+    """brightness, contrast and saturation of every image are multiplied by 1 ± up to this in each iteration"""
     mixing: float = 0.0
     """up to this share of another image of the batch in every image, which keeps its own label; 0 for none"""
     averaging: float = 0.0
     """decay per batch of the averaged weights that predictions are made with; 0 for the weights as they are"""
+    mirrored: bool = False
+    """predict from each image and its mirror image, the mean of the scores of both"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,6 +60,7 @@ class Additions(Settings):
             "augmentation", callable(self.augmentation) or self.augmentation in known, " or ".join(known)
         )
         self._check("width", self.width is None or self.width >= 1, "at least 1")
+        self._check("colour", 0 <= self.colour <= 1, "at least 0 and at most 1")
         self._check("mixing", 0 <= self.mixing < 1, "at least 0 and below 1")
         self._check("averaging", 0 <= self.averaging < 1, "at least 0 and below 1")
 
@@ -58,7 +69,7 @@ class WithAdditions(Learner):
     """A learner with replay that knows the settings of `Additions`."""
 
     settings: Any
-    _views: Views | None = None
+    _changes: Sequence[Change] = ()  # what is done to every image of B, one after the other
     _average: Average | None = None
     _newest = 0  # how many batches had been observed when the newest class came
 
@@ -86,18 +97,17 @@ class WithAdditions(Learner):
     def shape(self, batch: int) -> tuple[Hashable, ...]:
         """What is added to a plan counts as well."""
         added = self.settings
-        return *super().shape(batch), added.augmentation, added.mixing > 0, added.averaging > 0
+        changed = added.augmentation, added.colour > 0, added.mixing > 0
+        return *super().shape(batch), *changed, added.averaging > 0
 
     def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
-        """As any learner's; before the replay the views and mixtures of all images, and the newest class's age."""
+        """As any learner's; before the replay how every image is changed, and the newest class's age."""
         slots, *plan = super().prepare(labels, keep)
-        added = []
         shown = (self.settings.iterations, len(slots) + plan[0].shape[1])
-        if self._views is not None:
-            added.append(torch.randint(self._views.count, shown, generator=self.generator).numpy())
-        if self.settings.mixing:
-            # In one number which other image is mixed in, and how much of it.
-            added.append(torch.randint(shown[1] * LEVELS, shown, generator=self.generator).numpy())
+        added = [
+            torch.randint(change.count(shown[1]), shown, generator=self.generator).numpy()
+            for change in self._changes
+        ]
         if self._average is not None:
             added.append(np.array([self.batches - self._newest]))
         return [slots, *added, *plan]
@@ -105,27 +115,28 @@ class WithAdditions(Learner):
     def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
         """One batch, with what was added. plan: as `prepare` gives it."""
         assert self.memory is not None
-        views, plan = (plan[0], plan[1:]) if self._views is not None else (None, plan)
-        mixed, plan = (plan[0], plan[1:]) if self.settings.mixing else (None, plan)
+        numbers, plan = plan[: len(self._changes)], plan[len(self._changes) :]
         age, plan = (plan[0], plan[1:]) if self._average is not None else (None, plan)
         recalled = self.memory.recall(plan[0])
         outcomes = []
         for i in range(self.settings.iterations):
-            shown, old = self._augmented(x, recalled[i], None if views is None else views[i])
-            if mixed is not None:
-                shown, old = self._mixed(shown, old, mixed[i])
+            shown, old = self._changed(x, recalled[i], [number[i] for number in numbers])
             outcomes.append(self.step(shown, slots, old, plan[1][i]))
         self._finish(x, slots, outcomes, plan)
         if self._average is not None and age is not None:
             self._average.follow(self.settings.averaging, age)
 
-    def _augmented(self, x: Tensor, old: Tensor, views: Tensor | None) -> tuple[Tensor, Tensor]:
-        if views is not None and self._views is not None:
-            return self._views(x, views[: len(x)]), self._views(old, views[len(x) :])
-        if callable(self.settings.augmentation):
-            both = self._own_view(torch.cat([x, old]))
-            return both[: len(x)], both[len(x) :]
-        return x, old
+    def _changed(self, x: Tensor, old: Tensor, numbers: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """The images of B_n and B_M as one iteration sees them."""
+        own = callable(self.settings.augmentation)
+        if not own and not numbers:
+            return x, old
+        both = torch.cat([x, old])
+        if own:
+            both = self._own_view(both)
+        for change, number in zip(self._changes, numbers, strict=True):
+            both = change(both, number)
+        return both[: len(x)], both[len(x) :]
 
     def _own_view(self, x: Tensor) -> Tensor:
         """What a user's function makes of a batch, if that can be learnt from."""
@@ -142,25 +153,37 @@ class WithAdditions(Learner):
             )
         return seen
 
-    def _mixed(self, x: Tensor, old: Tensor, mixed: Tensor) -> tuple[Tensor, Tensor]:
-        both = as_input(torch.cat([x, old]))
-        share = mixed % LEVELS * (self.settings.mixing / (LEVELS - 1))
-        both = torch.lerp(both, both[mixed // LEVELS], share.view(-1, *[1] * (both.dim() - 1)).to(both.dtype))
-        return both[: len(x)], both[len(x) :]
+    def _answer(self, x: Tensor) -> Tensor:
+        scores = super()._answer(x)
+        if not self.settings.mirrored:
+            return scores
+        _, width = image_size("the setting `mirrored`", tuple(x.shape[1:]), self.settings.width)
+        return (scores + super()._answer(mirrored(x, width))) / 2
 
     @property
     def _predictor(self) -> nn.Module:
         return super()._predictor if self._average is None else self._average.network
 
     def _begin(self, x: Tensor) -> None:
-        name = self.settings.augmentation
-        views = None
-        if self.settings.mixing and not (x.is_floating_point() or x.dtype == torch.uint8):
-            raise ValueError(f"mixing takes images or other numbers, not samples of {x.dtype}")
-        if not callable(name) and name != "none":
-            views = Views(name, tuple(x.shape[1:]), self.settings.width, self.device)
+        changes = list(self._wanted(x))
         super()._begin(x)
-        self._views = views
+        self._changes = changes
+
+    def _wanted(self, x: Tensor) -> Iterator[Change]:
+        """What the settings say is done to samples like these, or a sentence that it can't be."""
+        added, shape = self.settings, tuple(x.shape[1:])
+        for name in ("colour", "mixing"):
+            if getattr(added, name) and not (x.is_floating_point() or x.dtype == torch.uint8):
+                raise ValueError(f"{name} takes images or other numbers, not samples of {x.dtype}")
+        for name in ("colour", "mirrored"):
+            if getattr(added, name):
+                image_size(f"the setting `{name}`", shape, added.width)
+        if not callable(added.augmentation) and added.augmentation != "none":
+            yield Views(added.augmentation, shape, added.width, self.device)
+        if added.colour:
+            yield Colours(added.colour)
+        if added.mixing:
+            yield Mixtures(added.mixing)
 
     def _use(self, network: nn.Module) -> None:
         super()._use(network)
@@ -186,9 +209,8 @@ class WithAdditions(Learner):
     def footprint(self) -> dict[str, int]:
         """Bytes of the operational memory, and of the averaged weights and the table of views if there are any."""
         held = {} if self._average is None else {"averaged weights": self._average.nbytes()}
-        if self._views is not None:
-            held["views"] = self._views.nbytes()
-        return super().footprint() | held
+        tables = sum(change.nbytes() for change in self._changes)
+        return super().footprint() | held | ({"views": tables} if tables else {})
 
     def _parts(self) -> State:
         parts = super()._parts()

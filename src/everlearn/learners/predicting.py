@@ -62,13 +62,17 @@ class Predicting(Foundation):
             raise NotLearntYet(
                 f"{type(self).__name__} has seen no label yet: observe a batch first, then predict"
             )
-        scores = self._in_chunks(x, method, self.scores)
+        scores = self._in_chunks(x, method, self._answer)
         if scores.isnan().any():
             raise Diverged(
                 f"{type(self).__name__} has no numbers for these samples: its network has diverged, so begin anew "
                 "with samples that are scaled or a lower learning_rate; or x is far too large"
             )
         return scores
+
+    def _answer(self, x: Tensor) -> Tensor:
+        """The scores that are predicted from, of samples as the network takes them."""
+        return self.scores(x)
 
     def _in_chunks(self, x: Any, method: str, function: Callable[[Tensor], Tensor]) -> Tensor:
         """A function of the samples, in evaluation mode and in parts that bound what it takes."""
