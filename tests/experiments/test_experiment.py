@@ -105,6 +105,28 @@ def test_in_small_images_are_not_shifted_and_that_is_said():
     assert "images of 8 x 8" not in "".join(experiment("balanced", quick=True).notes)
 
 
+def test_in_small_there_are_no_colours_and_mirror_images(tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        """
+title = "Colours"
+[[panels]]
+title = "Accuracy, %"
+figure = "table"
+all = { stream = "split-cifar10", settings = { network = "mlp" } }
+[panels.rows]
+cope = { learner = "cope" }
+[panels.columns]
+colours = { settings = { colour = 0.4, mirrored = true } }
+"""
+    )
+    for job in experiment(mine, quick=True, device="cpu").jobs():
+        run = open_run(job)
+        x, y, t = next(iter(run.stream))
+        run.learner.observe(x, y, t)
+        assert len(run.learner.predict(x)) == len(y)
+
+
 def test_in_small_batches_are_as_small_as_the_stream_needs():
     (panel,) = experiment("batch-size", quick=True).panels
     assert {cell.column: cell.jobs[0].batch_size for cell in panel.cells} == {
@@ -276,9 +298,10 @@ def test_beyond_the_paper_every_panel_has_the_other_learners_with_replay():
     for panel in experiment("beyond").panels:
         assert panel.rows[:5] == ["reservoir", "mir", "cope-ce", "cope", "cope+"]
         assert all(", learning rate " in row for row in panel.rows[5:])
-    cifar100 = experiment("beyond", streams=["split-cifar100"]).panels[0]
-    own = cifar100.cell("cope+", "with mixing, too").jobs[0]
-    assert key(own) == key(Job("cope+", "split-cifar100", 0))
+    for name in ("split-cifar10", "split-cifar100"):
+        panel = experiment("beyond", streams=[name]).panels[0]
+        own = panel.cell("cope+", panel.columns[-1]).jobs[0]
+        assert key(own) == key(Job("cope+", name, 0))
 
 
 def test_the_low_capacity_streams_have_the_settings_of_the_imbalanced_ones():

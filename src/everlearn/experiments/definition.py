@@ -252,7 +252,7 @@ def _smaller(name: str, told: dict[str, Any], first: str) -> tuple[str, dict[str
     if first == SMALL_STREAM:
         return name, told
     settings = told.get("settings", {})
-    for view in ("augmentation", "width"):
+    for view in ("augmentation", "width", "colour", "mirrored"):
         settings.pop(view, None)
     if "memory_size" in settings:
         name, settings["memory_size"] = _lessened(name, settings["memory_size"], SMALL_MEMORY)
