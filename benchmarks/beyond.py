@@ -37,7 +37,10 @@ Row = dict[str, Any]
 
 def value(word: str) -> Any:
     """A setting as it was typed: a number, none, true or false, or a name."""
-    return json.loads(word) if word in ("null", "true", "false") or word[0].isdigit() else word
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
 
 
 def grid(words: list[str]) -> list[dict[str, Any]]:
@@ -73,10 +76,15 @@ def ways(learner: Learner) -> dict[str, dict[str, bool]]:
     prototypes: dict[str, dict[str, bool]] = {"": {}}
     if hasattr(learner.settings, "recalibrate"):
         prototypes = {"evolving": {"recalibrate": False}, "from memory": {"recalibrate": True}}
-    found = {name: told | {"mirrored": False} for name, told in prototypes.items()}
-    if len(learner.sample_shape or ()) == 3:  # images that are not digits
-        found |= {f"{name}, mirrored": told | {"mirrored": True} for name, told in prototypes.items()}
-    return found
+    if (
+        not hasattr(learner.settings, "mirrored") or len(learner.sample_shape or ()) < 3
+    ):  # digits, or no images
+        return prototypes
+    return {
+        f"{name}, mirrored".removeprefix(", ") if mirrored else name: told | {"mirrored": mirrored}
+        for mirrored in (False, True)
+        for name, told in prototypes.items()
+    }
 
 
 def alone(job: Job) -> Row:

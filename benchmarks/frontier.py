@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 BATCH = 10
+WAYS = {"", "evolving", "from memory", "mirrored", "evolving, mirrored", "from memory, mirrored"}
 
 
 def cost(settings: dict[str, Any]) -> float:
@@ -23,14 +24,15 @@ def cost(settings: dict[str, Any]) -> float:
 
 
 def points(path: Path) -> list[tuple[float, float, dict[str, Any]]]:
-    """Cost, validation accuracy in percent (mean over seeds, the better kind of prototypes) and settings of each."""
+    """Cost, validation accuracy in percent (mean over seeds, the best way to predict) and settings of each."""
     runs: dict[str, list[dict[str, Any]]] = {}
     for line in path.read_text().splitlines():
         row = json.loads(line)
-        runs.setdefault(json.dumps(row["settings"], sort_keys=True), []).append(row)
+        runs.setdefault(json.dumps([row["learner"], row["settings"]], sort_keys=True), []).append(row)
     found = []
     for rows in runs.values():
-        best = max(statistics.mean(row[way] for row in rows) for way in ("evolving", "from memory"))
+        ways = set.intersection(*(set(row) for row in rows)) & WAYS
+        best = max(statistics.mean(row[way] for row in rows) for way in ways)
         found.append((cost(rows[0]["settings"]), 100 * best, rows[0]["settings"]))
     return sorted(found, key=lambda point: point[:2])
 

@@ -32,6 +32,11 @@ def test_every_view_is_a_shift_with_black_edges_and_half_of_them_are_mirrored():
     assert torch.equal(seen, torch.stack(expected))
 
 
+def test_a_large_image_has_views_as_well():
+    x = torch.rand(1, 200, 200)
+    assert torch.equal(Views("shift", (200, 200))(x, torch.tensor([13]))[:, :, :-1], x[:, :, 1:])
+
+
 def test_flat_images_are_seen_as_the_images_they_are():
     x, which = torch.rand(25, 4, 5), torch.arange(25)
     flat = Views("shift", (20,), width=5)(x.view(25, 20), which)
@@ -39,7 +44,13 @@ def test_flat_images_are_seen_as_the_images_they_are():
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "width"), [("shift", (20,), None), ("shift", (20,), 3), ("crop-flop", (3, 8, 8), None)]
+    ("name", "shape", "width"),
+    [
+        ("shift", (20,), None),
+        ("shift", (20,), 3),
+        ("shift", (3, 8, 8), 8),
+        ("crop-flop", (3, 8, 8), None),
+    ],
 )
 def test_what_is_no_image_or_no_augmentation_is_refused(name, shape, width):
     with pytest.raises(ValueError, match="augmentation"):

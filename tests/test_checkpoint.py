@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 
@@ -68,6 +69,27 @@ def test_of_settings_only_those_are_told_that_differ():
         CheckpointError, match=r"has the settings \{'hidden': 8\}, but the learner has \{'hidden': 9\}"
     ):
         CoPE(hidden=9).load_state_dict(state)
+
+
+def test_a_setting_that_came_later_is_off_in_an_older_state():
+    state = CoPE(hidden=8).state_dict()
+    meta = json.loads(state["meta"])
+    for later in ("colour", "mirrored"):
+        del meta["settings"][later]
+    older = state | {"meta": json.dumps(meta)}
+    CoPE(hidden=8).load_state_dict(older)
+    with pytest.raises(
+        CheckpointError, match=r"has the settings \{'colour': 0.0\}, but the learner has \{'colour': 0.4\}"
+    ):
+        CoPE(hidden=8, colour=0.4).load_state_dict(older)
+
+
+@pytest.mark.parametrize("settings", [None, [], "hidden"])
+def test_settings_that_have_no_names_are_refused(settings):
+    state = CoPE(hidden=8).state_dict()
+    meta = json.loads(state["meta"]) | {"settings": settings}
+    with pytest.raises(CheckpointError, match="this state's settings are .*, and should have names"):
+        CoPE(hidden=8).load_state_dict(state | {"meta": json.dumps(meta)})
 
 
 def test_a_safetensors_file_of_somebody_elses_is_refused(tmp_path):

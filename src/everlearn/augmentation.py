@@ -31,8 +31,8 @@ def image_size(what: str, shape: tuple[int, ...], width: int | None = None) -> t
     if width is None and len(shape) >= 2:
         return shape[-2], shape[-1]
     raise ValueError(
-        f"{what} takes images, or flat ones with the setting `width` that divides their size, "
-        f"not samples of shape {list(shape)} with width={width}"
+        f"{what} takes images [..., height, width] without the setting `width`, or flat ones with a `width` "
+        f"that divides their size, not samples of shape {list(shape)} with width={width}"
     )
 
 
@@ -96,7 +96,7 @@ class Views(Change):
         place = rows[:, None, :, None] * width + columns[None, :, None, :]
         # For each view, which pixel of the image comes where; the one after the last is black.
         table = torch.where(inside, place, self._pixels).flatten(0, 1).flatten(1)
-        self._table = table.to(device, torch.int16 if self._pixels < 2**15 else torch.int64)
+        self._table = table.to(device, torch.int16 if self._pixels < 2**15 else torch.int32)
 
     def count(self, images: int) -> int:
         """As many as the table has, whatever the batch."""

@@ -2,6 +2,7 @@
 
 import copy
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_every_image_is_seen_in_another_view_and_kept_as_it_came(name):
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
 def test_every_image_has_some_of_another_in_it(name):
-    images, mixed, seen = last_change(learner(name, mixing=0.5))
+    images, mixed, seen = changes(learner(name, mixing=0.5))[-1]
     shares = []
     for place, number in enumerate(mixed.tolist()):
         other, level = divmod(number, 256)
@@ -81,21 +82,21 @@ def test_every_image_has_some_of_another_in_it(name):
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
 def test_every_image_has_colours_of_its_own_after_its_view_and_before_it_is_mixed(name):
     settings = {"augmentation": "shift", "colour": 0.5, "mixing": 0.5}
-    images, numbers, seen = last_change(learner(name, **settings), 1)
+    images, numbers, seen = changes(learner(name, **settings), 1)[-1]
     assert images.dtype == torch.uint8 and seen.dtype == torch.float32
     assert len(set(numbers.tolist())) > 1
     torch.testing.assert_close(seen, Colours(0.5)(images, numbers))
-    assert torch.equal(last_change(learner(name, **settings), 2)[0], seen)
+    assert torch.equal(changes(learner(name, **settings), 2)[-1][0], seen)
 
 
-def last_change(model, which=0):
-    """What one of the changes of a model was given last, of B_n and B_M, with the numbers, and what it gave."""
+def changes(model, which=0):
+    """What one of the changes of a model was given, of B_n and B_M, with the numbers, and what it gave."""
     met = []
     for x, y in stream():
         model.observe(x, y)
         if not met:
             model._changes[which] = Spied(model._changes[which], met)
-    return met[-1]
+    return met
 
 
 class Spied(Change):
@@ -116,7 +117,7 @@ class Spied(Change):
 def test_what_is_no_number_cant_be_changed(setting):
     model = CoPE(nn.EmbeddingBag(9, 4), memory_size=20, **{setting: 0.4})
     with pytest.raises(
-        ValueError, match=f"{setting} takes images or other numbers, not samples of torch.int64"
+        ValueError, match=f"{setting} takes bytes or floating numbers, not samples of torch.int64"
     ):
         model.observe(torch.zeros(2, 5, dtype=torch.int64), ["a", "b"])
     assert model.classes == []
@@ -126,10 +127,8 @@ def test_what_is_no_number_cant_be_changed(setting):
 @pytest.mark.parametrize("width", [None, 5])
 def test_what_is_no_image_is_refused(setting, width):
     model = learner("cope", width=width, **setting)
-    words = (
-        f"`{next(iter(setting))}` takes images, or flat ones with the setting `width` that divides their size"
-    )
-    with pytest.raises(ValueError, match=words):
+    words = f"`{next(iter(setting))}` takes images [..., height, width] without the setting `width`, or flat"
+    with pytest.raises(ValueError, match=re.escape(words)):
         model.observe(torch.zeros(2, 36), ["a", "b"])
     assert model.classes == [] and model.network is None
 
@@ -151,17 +150,83 @@ def test_predictions_are_made_from_an_image_and_its_mirror_image(name, flat):
     assert torch.equal(model.embed(x), plain.embed(x))
 
 
-def test_a_function_of_ones_own_augments_every_batch_of_new_and_old():
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_what_is_learnt_from_is_what_the_last_change_gave_new_and_old_anew_in_each_iteration(name):
+    model = learner(name, augmentation="shift", colour=0.5, mixing=0.5, iterations=2)
+    shown, step = [], model.step
+    model.step = lambda x, slots, *replay: shown.append(torch.cat([x, replay[0]])) or step(x, slots, *replay)
+    met = changes(model, 2)
+    assert torch.equal(shown[-2], met[-2][2]) and torch.equal(shown[-1], met[-1][2])
+    assert not torch.equal(met[-2][1], met[-1][1])
+
+
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_all_ways_to_change_an_image_are_drawn(name):
+    colours = torch.cat([numbers for _, numbers, _ in changes(learner(name, colour=0.5))])
+    for place in range(3):
+        levels = colours // 256**place % 256
+        assert levels.min() < 40 and levels.max() > 215
+    met = changes(learner(name, mixing=0.5))
+    others = torch.cat([numbers // 256 for _, numbers, _ in met[-6:]])
+    assert others.unique().tolist() == list(range(len(met[-1][1])))
+
+
+@pytest.mark.parametrize("name", WITH_ADDITIONS)
+def test_a_function_of_ones_own_comes_before_colours_and_mixtures(name):
     seen = []
 
     def darker(x):
-        seen.append(len(x))
-        return x // 2
+        seen.append(x // 2)
+        return seen[-1]
 
-    model = learner("cope", augmentation=darker)
+    for setting in ("colour", "mixing"):
+        met = changes(learner(name, augmentation=darker, **{setting: 0.5}))
+        assert torch.equal(met[-1][0], seen[-1]) and len(met[-1][0]) == len(met[-1][1]) > 4
+
+
+def test_a_learner_with_a_function_of_ones_own_is_in_no_graph_and_leaves_what_others_draw():
+    model = learner("cope", augmentation=lambda x: x + torch.randn(x.shape))
+    assert not model.tensors_alone
+    before = torch.get_rng_state()
     for x, y in stream():
         model.observe(x, y)
-    assert seen[-1] == 8
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_function_of_ones_own_may_hold_what_cant_be_copied(tmp_path):
+    class Locked:
+        def __init__(self):
+            self.lock = threading.Lock()
+
+        def __call__(self, x):
+            with self.lock:
+                return x // 2
+
+    mine = Locked()
+    model = learner("cope", augmentation=mine)
+    for x, y in stream():
+        model.observe(x, y)
+    model.save(tmp_path / "state")
+    again = load(tmp_path / "state", augmentation=mine)
+    assert again.settings.augmentation is mine and again.predict(x) == model.predict(x)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"colour": 1.1}, "colour must be at least 0 and at most 1, not 1.1"),
+        ({"colour": -0.1}, "colour must be at least 0 and at most 1, not -0.1"),
+        ({"mixing": 1.0}, "mixing must be at least 0 and below 1, not 1.0"),
+        ({"averaging": 1.0}, "averaging must be at least 0 and below 1, not 1.0"),
+        ({"replayed": 0}, "replayed must be at least 1, not 0"),
+        ({"width": 0}, "width must be at least 1, not 0"),
+        ({"mirrored": 0.5}, "mirrored must be True or False, not 0.5"),
+        ({"augmentation": "flop"}, "augmentation must be none or shift or crop-flip, not 'flop'"),
+    ],
+)
+def test_a_setting_that_cant_be_is_refused(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        learner("cope", **wrong)
 
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
@@ -171,6 +236,11 @@ def test_a_function_of_ones_own_augments_every_batch_of_new_and_old():
         (lambda x: 1 / 0, "the augmentation can't take a batch of shape [4, 1, 6, 6]: division by zero"),
         (lambda x: x[:, :, :3], "must keep the shape of a batch, [4, 1, 6, 6], but gave [4, 1, 3, 6]"),
         (lambda x: None, "must keep the shape of a batch, [4, 1, 6, 6], but gave NoneType"),
+        (
+            lambda x: x.long(),
+            "must give floating numbers or torch.uint8, as it is given, but gave torch.int64",
+        ),
+        (lambda x: x / 0, "the augmentation gave NaN or infinity"),
     ],
 )
 def test_a_function_that_fails_leaves_the_learner_as_it_was(name, wrong, words):
@@ -275,6 +345,43 @@ def test_with_everything_added_a_stopped_run_resumes_exactly(name, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(part.parameters, whole.parameters, strict=True))
 
 
+def test_averaged_weights_that_layers_share_are_averaged_and_counted_once():
+    shared = nn.Linear(36, 36)
+    model = CoPE(nn.Sequential(nn.Flatten(), shared, nn.ReLU(), shared), memory_size=20, averaging=0.9)
+    x, y = next(iter(stream()))
+    model.welcome(x, y)
+    before = shared.weight.detach().clone()
+    model.observe(x, y)
+    # The newest class is 0 batches old, so that the decay is a tenth.
+    torch.testing.assert_close(model._predictor[1].weight, 0.1 * before + 0.9 * shared.weight.detach())
+    assert model.footprint()["averaged weights"] == sum(part.nbytes for part in model.parameters)
+
+
+@pytest.mark.parametrize("name", ["cope-ce", "reservoir", "mir"])
+def test_averaged_weights_stay_when_the_last_layer_grows(name):
+    model = learner(name, averaging=0.9)
+    for x, y in stream():
+        model.observe(x, y)
+    before = model.predict_proba(x)
+    model.welcome(x.repeat(3, 1, 1, 1), list("abcdefghijkl"))  # 18 classes, and there was room for 16
+    assert model.network.head.out_features == 32
+    after = model.predict_proba(x)[:, :6]
+    np.testing.assert_allclose(after / after.sum(1, keepdims=True), before, rtol=1e-4)
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_a_merge_makes_the_newest_class_young_if_it_brings_one_and_else_leaves_its_age(new):
+    model, other = (learner("cope", averaging=0.9) for _ in range(2))
+    batches = list(stream(20))
+    for x, y in batches[:6]:
+        model.observe(x, y)
+    for x, y in batches[4:20] if new else batches[:6]:
+        other.observe(x, y)
+    age = model.batches - model._newest
+    model.merge(other)
+    assert model.batches - model._newest == (0 if new else age)
+
+
 def test_averaged_weights_are_counted():
     model = learner("cope", averaging=0.9)
     for x, y in stream():
@@ -301,6 +408,16 @@ def test_recalibrated_prototypes_are_the_mean_embedding_of_the_exemplars():
     model.observe(x, y)
     assert np.array_equal(still.predict_proba(x), expected)
     torch.testing.assert_close(*(torch.from_numpy(part) for part in (model.predict_proba(x), anew(model, x))))
+
+
+def test_recalibrated_prototypes_know_every_class_that_is_welcome():
+    model = CoPEPlus("mlp", hidden=12, memory_size=20, seed=0)
+    for x, y in stream():
+        model.observe(x, y)
+    assert model.predict_proba(x).shape == (4, 6)
+    model.welcome(x, [6, 7, 8, 9])  # they have no exemplar yet
+    answers = model.predict_proba(x)
+    assert answers.shape == (4, 10) and (answers > 0).all()
 
 
 def anew(model, x):

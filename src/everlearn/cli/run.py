@@ -143,7 +143,7 @@ def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
     # Every learner has flags of its own: the help that is named is that of this one.
     prog = "everlearn run" + (f" --learner {first.learner}" if first.learner != "cope" else "")
     given: Any = in_one_sentence(lambda: tyro.cli(both, args=words, prog=prog, description=about))
-    return given.what, {"network": given.what.network or network, **dataclasses.asdict(given.settings)}
+    return given.what, {"network": given.what.network or network, **vars(given.settings)}
 
 
 def _known(words: list[str]) -> list[str]:

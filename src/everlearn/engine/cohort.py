@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
@@ -113,9 +112,7 @@ class Cohort:
         """Let a stand-in meet the first batches: the GPU's libraries load what they need when it is first used."""
         first = self.learners[0]
         if isinstance(first.given, str):
-            stand_in = type(first)(
-                first.given, device=str(first.device), **dataclasses.asdict(first.settings)
-            )
+            stand_in = type(first)(first.given, device=str(first.device), **vars(first.settings))
             for batch in self._batches[0][:8]:
                 stand_in.observe(batch.x, batch.y)
 

@@ -155,7 +155,7 @@ class Run:
             self.learner.name,
             self.stream.name,
             self.learner.seed,
-            {"network": self.learner.network_name, **dataclasses.asdict(self.learner.settings)},
+            {"network": self.learner.network_name, **vars(self.learner.settings)},
             self.lookout.history,
             self.arrived,
             self.watch.seconds,

@@ -75,7 +75,7 @@ def check_settings(learner: str, given: dict[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in known:
             raise ValueError(f"{learner} has no setting {name!r}{nearest(name, known)}")
-    return {"network": network, **dataclasses.asdict(kind.Settings(**given))}
+    return {"network": network, **vars(kind.Settings(**given))}
 
 
 @functools.cache

@@ -42,9 +42,9 @@ class Additions(Settings):
     augmentation: str = "none"
     """a random view of every image in each iteration: none, shift, crop-flip; or, in Python, a function of a batch"""
     width: int | None = None
-    """the width of the images in pixels, where they come flat and are augmented or mirrored"""
+    """the width of the images in pixels, where grey ones come flat and are augmented, coloured or mirrored"""
     colour: float = 0.0
-    """brightness, contrast and saturation of every image are multiplied by 1 ± up to this in each iteration"""
+    """brightness, contrast and, of images in colour, saturation are multiplied by 1 ± up to this in each iteration"""
     mixing: float = 0.0
     """up to this share of another image of the batch in every image, which keeps its own label; 0 for none"""
     averaging: float = 0.0
@@ -151,6 +151,12 @@ class WithAdditions(Learner):
             raise ValueError(
                 f"the augmentation must keep the shape of a batch, {list(x.shape)}, but gave {got}"
             )
+        if not (seen.is_floating_point() or seen.dtype == x.dtype):
+            raise ValueError(
+                f"the augmentation must give floating numbers or {x.dtype}, as it is given, but gave {seen.dtype}"
+            )
+        if not seen.isfinite().all():
+            raise ValueError("the augmentation gave NaN or infinity")
         return seen
 
     def _answer(self, x: Tensor) -> Tensor:
@@ -174,7 +180,7 @@ class WithAdditions(Learner):
         added, shape = self.settings, tuple(x.shape[1:])
         for name in ("colour", "mixing"):
             if getattr(added, name) and not (x.is_floating_point() or x.dtype == torch.uint8):
-                raise ValueError(f"{name} takes images or other numbers, not samples of {x.dtype}")
+                raise ValueError(f"{name} takes bytes or floating numbers, not samples of {x.dtype}")
         for name in ("colour", "mirrored"):
             if getattr(added, name):
                 image_size(f"the setting `{name}`", shape, added.width)
@@ -200,6 +206,10 @@ class WithAdditions(Learner):
         if average is not None and self.network is not None:
             average.forget(slot)
             self._average = Average(self.network, average)
+
+    def _merge(self, other: Any, slots: NDArray[np.int64]) -> None:
+        super()._merge(other, slots)
+        self._newest += other.batches  # which count from now on, but have taught this network nothing
 
     def _hold_still(self, still: Any) -> None:
         super()._hold_still(still)
@@ -249,7 +259,9 @@ class Average:
 
     @staticmethod
     def _floats(network: nn.Module) -> list[Tensor]:
-        return [part for part in network.state_dict().values() if part.is_floating_point()]
+        """The tensors that are averaged, each once: layers may share one."""
+        held = {part.data_ptr(): part for part in network.state_dict().values() if part.is_floating_point()}
+        return list(held.values())
 
     @torch.no_grad()
     def follow(self, decay: float, age: Tensor) -> None:
@@ -281,4 +293,4 @@ class Average:
 
 
 Augmentation = Callable[[Tensor], Tensor]
-"""A user's own: a function of a batch that gives one of the same shape."""
+"""A user's own: a function of a batch, as it came, that gives one of the same shape; bytes become 0 … 1 after it."""

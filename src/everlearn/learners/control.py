@@ -52,9 +52,10 @@ class Controlled(Foundation):
         Memories combine by their own rule; prototypes are taken anew from memory. The weights stay this one's.
         """
         self._check_other(other)
-        for label in other.classes:
-            self.labels.add(label)
-        self._open_classes(len(self.labels))
+        if self.labels.new(other.classes):
+            for label in other.classes:
+                self.labels.add(label)
+            self._open_classes(len(self.labels))
         self._merge(other, np.array(self.labels.slots(other.classes), np.int64))
         self.batches += other.batches
         self.samples += other.samples

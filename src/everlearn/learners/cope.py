@@ -193,6 +193,7 @@ class CoPE(WithAdditions):
 
     def _open_classes(self, classes: int) -> None:
         super()._open_classes(classes)
+        self._recalibrated = None
         self.memory.open_classes(classes)
         if self._evolving.open_classes(classes, self.generator):
             self._replaced()

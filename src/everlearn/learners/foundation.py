@@ -108,9 +108,7 @@ class Foundation(ABC):
 
     def _identity(self) -> dict[str, Any]:
         """What a state and the learner that takes it up must agree on, and two learners that merge."""
-        settings = dataclasses.asdict(self.settings)
-        plain = {name: function_name(value) if callable(value) else value for name, value in settings.items()}
-        return {"learner": self.name, "network": self.network_name, "settings": plain}
+        return {"learner": self.name, "network": self.network_name, "settings": plain(self.settings)}
 
     def exemplars(self) -> dict[Label, int]:
         """How many exemplars of each class the replay memory holds."""
@@ -180,6 +178,13 @@ class Foundation(ABC):
         """Tensors that `learn` works on were replaced: what was captured is void."""
         if self._captured is not None:
             self._captured.forget()
+
+
+def plain(settings: Settings) -> dict[str, Any]:
+    """The settings as a state has them: a name stands for a function of the user's."""
+    return {
+        name: function_name(value) if callable(value) else value for name, value in vars(settings).items()
+    }
 
 
 def function_name(function: Any) -> str:

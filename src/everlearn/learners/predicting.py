@@ -54,7 +54,7 @@ class Predicting(Foundation):
         return probabilities
 
     def embed(self, x: Any) -> Tensor:
-        """The features of each sample from which the prediction is made, `[samples, d]`."""
+        """The features of each sample from which the prediction is made, `[samples, d]`; never of a mirror image."""
         return self._in_chunks(x, "embed", self.features)
 
     def _scored(self, x: Any, method: str = "predict") -> Tensor:

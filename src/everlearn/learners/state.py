@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from typing import Any
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
-from everlearn.learners.foundation import Foundation
+from everlearn.learners.foundation import Foundation, plain
 from everlearn.learners.snapshot import in_turn
 from everlearn.memory.labels import decode_label, encode_label
 from everlearn.words import differing
@@ -59,12 +58,13 @@ class Stateful(Foundation):
     def load_state_dict(self, state: State) -> None:
         """Take up a state that `state_dict` gave: whole or, with a CheckpointError, not at all."""
         meta = read_meta(state)
+        # A setting that came later is off in a state that does not know it.
+        meta["settings"] = plain(self.Settings()) | meta["settings"]
         for part, mine in self._identity().items():
             if meta[part] != mine:
                 theirs, own = differing(meta[part], mine)
                 raise CheckpointError(f"this state has the {part} {theirs!r}, but the learner has {own!r}")
-        settings = dataclasses.asdict(self.settings)
-        twin = type(self)(self.given, seed=meta["seed"], device=str(self.device), **settings)
+        twin = type(self)(self.given, seed=meta["seed"], device=str(self.device), **vars(self.settings))
         try:
             twin._take(state, meta)
         except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
@@ -137,6 +137,8 @@ def read_meta(state: State) -> dict[str, Any]:
     } - meta.keys()
     if missing:
         raise CheckpointError(f"this state's meta lacks {', '.join(sorted(missing))}")
+    if not isinstance(meta["settings"], dict):
+        raise CheckpointError(f"this state's settings are {meta['settings']!r}, and should have names")
     return dict(meta)
 
 
