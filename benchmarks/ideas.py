@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import affine_grid, grid_sample, normalize
 
 from everlearn import learners
+from everlearn.augmentation import Colours
 from everlearn.learners.cope import CoPE
 from everlearn.learners.cope_plus import CoPEPlus, CoPEPlusSettings
 from everlearn.losses import ppp_gradient
@@ -161,6 +162,24 @@ class Zoom(CoPEPlus):
         return both[: len(x)], both[len(x) :]
 
 
+class CutOffColours(CoPEPlus):
+    """Colours that end at black and white, brightness first: `colour` says how far, as it does in the library."""
+
+    name = "cut-off colours"
+
+    def _begin(self, x: Tensor) -> None:
+        super()._begin(x)
+        self._changes = [change for change in self._changes if not isinstance(change, Colours)]
+
+    def _changed(self, x: Tensor, old: Tensor, numbers: list[Tensor]) -> tuple[Tensor, Tensor]:
+        both = as_input(torch.cat(super()._changed(x, old, numbers)))
+        by = 1 + self.settings.colour * (2 * torch.rand(3, len(both), 1, 1, 1, device=x.device) - 1)
+        both = (both * by[0]).clamp(0, 1)
+        both = torch.lerp(both.mean((1, 2, 3), keepdim=True).expand_as(both), both, by[1]).clamp(0, 1)
+        both = torch.lerp(both.mean(1, keepdim=True).expand_as(both), both, by[2]).clamp(0, 1)
+        return both[: len(x)], both[len(x) :]
+
+
 class GroupNorm(CoPEPlus):
     """Group normalisation in place of batch norm: no statistics of a stream that changes."""
 
@@ -213,6 +232,7 @@ IDEAS: dict[str, type[Any]] = {
         TwoViews,
         EarlyReplay,
         Zoom,
+        CutOffColours,
         GroupNorm,
         ContinualNorm,
         AttractorAlone,

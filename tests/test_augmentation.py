@@ -57,6 +57,15 @@ def test_what_is_no_image_or_no_augmentation_is_refused(name, shape, width):
         Views(name, shape, width)
 
 
+def test_images_with_their_planes_last_are_refused_with_what_to_do():
+    words = r"\[32, 32, 3\] looks like \[height, width, planes\]: bring them round with x.movedim\(-1, 1\)"
+    with pytest.raises(ValueError, match=words):
+        Views("crop-flip", (32, 32, 3))
+    x = torch.zeros(2, 32, 32, 3).movedim(-1, 1)
+    assert Views("crop-flip", tuple(x.shape[1:]))(x, torch.tensor([0, 1])).shape == x.shape
+    assert Views("shift", (3, 3, 3)).count(1) == 25  # which may be anything
+
+
 @pytest.mark.parametrize("shape", [(3, 4, 5), (4, 5), (20,)])
 def test_colours_are_saturated_then_contrasted_then_brightened(shape):
     g = torch.Generator().manual_seed(0)

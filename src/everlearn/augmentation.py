@@ -28,6 +28,11 @@ def image_size(what: str, shape: tuple[int, ...], width: int | None = None) -> t
     """
     if width is not None and len(shape) == 1 and shape[0] % width == 0:
         return shape[0] // width, width
+    if len(shape) == 3 and shape[2] <= 4 < min(shape[:2]):
+        raise ValueError(
+            f"{what} takes images [planes, height, width], and {list(shape)} looks like [height, width, planes]: "
+            "bring them round with x.movedim(-1, 1)"
+        )
     if width is None and len(shape) >= 2:
         return shape[-2], shape[-1]
     raise ValueError(
