@@ -237,6 +237,36 @@ def test_runs_of_equal_shape_are_grouped_for_a_cohort():
     assert groups == [[*range(6)], [6], [7], [*range(8, 8 + COHORT)], [8 + COHORT]]
 
 
+def test_a_group_is_split_into_cohorts_of_equal_shape_and_who_is_left_alone_runs_alone(monkeypatch):
+    from everlearn.experiments import runner
+
+    met = []
+
+    class OneByOne:
+        """A cohort where there is no GPU."""
+
+        def __init__(self, runs):
+            self.runs = runs
+            met.append([run.learner.settings.mixing for run in runs])
+
+        def finish(self):
+            return [run.finish() for run in self.runs]
+
+    monkeypatch.setattr(runner, "Cohort", OneByOne)
+    monkeypatch.setattr(runner, "shape_of", lambda run: run.learner.shape(10))
+    monkeypatch.setattr(runner, "hardware", lambda device: device)
+    told = [{"mixing": 0.0}, {"mixing": 0.4}, {"mixing": 0.0}, {"mixing": 0.2}, {"colour": 0.4, "width": 8}]
+    jobs = {
+        place: Job("cope", "split-digits", place, imbalance=1, device="cpu", settings=settings)
+        for place, settings in enumerate(told)
+    }
+    ended = dict(runner._cohorts(jobs, lambda samples: None))
+    assert met == [[0.0, 0.0], [0.4, 0.2]]
+    assert sorted(ended) == [0, 1, 2, 3] and {outcome.together for outcome in ended.values()} == {2}
+    for place, outcome in ended.items():
+        assert outcome.result.accuracy == next(outcomes([jobs[place]]))[1].result.accuracy
+
+
 def test_an_estimate_goes_by_earlier_runs_of_the_same_kind(mine, store):
     reproduce(mine(1), store=store, device="cpu")
     earlier = rates(Store(store).records())
