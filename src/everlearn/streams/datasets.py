@@ -29,6 +29,7 @@ from everlearn.streams.formats import (
     read_batch,
     read_idx,
 )
+from everlearn.streams.sizes import batch_bytes, dataset_bytes
 from everlearn.words import nearest
 
 Decoded = dict[str, tuple[Bytes, Path]]
@@ -243,7 +244,8 @@ def _mistaken(name: str, place: Path) -> str:
     if name not in _TWINS:
         return ""
     try:
-        labels = read_idx(name, _variant(place, _IDX["y_test"]) or place)
+        path = _variant(place, _IDX["y_test"]) or place
+        labels = read_idx(name, path, CHECKSUMS[name]["arrays"]["y_test"]["shape"])
     except DataError:
         return ""  # reading the whole dataset will say what is wrong
     twin = _TWINS[name]
@@ -265,21 +267,27 @@ def _read_digits(name: str, place: Path) -> Decoded:
 
 def _read_idx_files(name: str, place: Path) -> Decoded:
     paths = {key: _variant(place, file) or place / file for key, file in _IDX.items()}
-    return {key: (read_idx(name, path), path) for key, path in paths.items()}
+    arrays = CHECKSUMS[name]["arrays"]
+    return {key: (read_idx(name, path, arrays[key]["shape"]), path) for key, path in paths.items()}
 
 
 def _read_cifar(name: str, place: Path) -> Decoded:
     """The CIFAR batches of a folder or an archive, as images [n, 32, 32, 3] and labels [n]."""
-    files = [file for batches in _CIFAR[name].values() for file in batches]
+    arrays = CHECKSUMS[name]["arrays"]
+    images = {
+        file: arrays[f"y_{split}"]["shape"][0] // len(parts)
+        for split, parts in _CIFAR[name].items()
+        for file in parts
+    }
     unpacked = place.is_dir()
     batches = {}
     if unpacked:
-        for file in files:
+        for file, count in images.items():
             path = _variant(place, file) or place / file
-            batches[file] = read_batch(name, path, file_bytes(name, path))
+            batches[file] = read_batch(name, path, file_bytes(name, path, batch_bytes(count)), count)
     else:
-        for file, content in archive_files(name, place, files):
-            batches[file] = read_batch(name, place, content)
+        for file, content in archive_files(name, place, images, dataset_bytes(arrays)):
+            batches[file] = read_batch(name, place, content, images[file])
     decoded: Decoded = {}
     for split, parts in _CIFAR[name].items():
         origin = place / " to ".join(sorted({parts[0], parts[-1]})) if unpacked else place

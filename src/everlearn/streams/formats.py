@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import gzip
-import io
 import math
-import pickle
 import struct
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bytes", "DataError", "archive_files", "broken", "file_bytes", "listed", "read_batch", "read_idx"]
+from everlearn.streams.pickles import NotDataError, load_batch
+from everlearn.streams.sizes import idx_bytes
+
+__all__ = [
+    "Bytes",
+    "DataError",
+    "archive_files",
+    "broken",
+    "file_bytes",
+    "listed",
+    "read_batch",
+    "read_idx",
+    "too_large",
+]
 
 Bytes = NDArray[np.uint8]
 
@@ -27,50 +38,87 @@ class DataError(ValueError):
     flaw = ""  # where a file is broken: what is wrong with it, without the remedy
 
 
-def read_idx(name: str, path: Path) -> Bytes:
-    """The array of unsigned bytes in an IDX file, gzipped or not."""
-    content = file_bytes(name, path)
+def read_idx(name: str, path: Path, shape: Sequence[int]) -> Bytes:
+    """The array of unsigned bytes in an IDX file, gzipped or not; shape: the one that the dataset has."""
+    content = file_bytes(name, path, idx_bytes(shape))
     header = 4 + 4 * content[3] if len(content) > 3 else 4
     if content[:3] != b"\x00\x00\x08" or len(content) < header:
         raise broken(name, path, f"is not an IDX file of unsigned bytes (it starts with {content[:4]!r})")
-    shape = struct.unpack(f">{content[3]}I", content[4:header])
-    if len(content) - header != math.prod(shape):
-        raise broken(
-            name, path, f"holds {len(content) - header} bytes where its header says {math.prod(shape)}"
-        )
+    found = struct.unpack(f">{content[3]}I", content[4:header])
+    if len(content) - header != math.prod(found):
+        size = math.prod(found)
+        said = str(size) if size < 2**64 else "far more"
+        raise broken(name, path, f"holds {len(content) - header} bytes where its header says {said}")
+    if list(found) != list(shape):
+        said = f"shape {list(found)}" if len(found) < 5 else f"{len(found)} dimensions"
+        raise broken(name, path, f"holds an array of {said} where {list(shape)} is expected")
     array = np.frombuffer(content, np.uint8, offset=header).reshape(shape)
     return array.copy()  # one that can be written to, so that torch takes it without a warning
 
 
-def file_bytes(name: str, path: Path) -> bytes:
-    """What is in a file, decompressed if it is gzipped, whatever its name says."""
+def file_bytes(name: str, path: Path, limit: int) -> bytes:
+    """What is in a file, decompressed if it is gzipped, whatever its name says; no more than `limit` bytes."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            source = gzip.GzipFile(fileobj=file) if packed else file
+            content = source.read(limit + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise broken(name, path, f"cannot be decompressed ({error})") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
-    if content[:2] != b"\x1f\x8b":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise broken(name, path, f"cannot be decompressed ({error})") from error
+    if len(content) > limit:
+        raise too_large(name, path, limit)
+    return content
 
 
-def archive_files(name: str, path: Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """Those files of a tar archive whose last name is among `names`, whatever folder they are in."""
+def archive_files(name: str, path: Path, names: Iterable[str], limit: int) -> Iterator[tuple[str, bytes]]:
+    """Those files of a tar archive whose last name is among `names`, whatever folder they are in.
+
+    limit: bytes of the whole archive, unpacked; what lies beyond is never read.
+    """
     awaited = set(names)
     try:
-        with tarfile.open(path, "r:gz") as archive:
+        with gzip.open(path) as packed, _tar(_Bounded(packed, limit)) as archive:
             for member in archive:
                 file = member.name.rpartition("/")[2]
-                stream = archive.extractfile(member) if file in awaited and member.isfile() else None
+                wanted = file in awaited and member.isfile() and not member.issparse()
+                stream = archive.extractfile(member) if wanted else None
                 if stream is not None:
+                    if member.size > limit:
+                        raise too_large(name, path, limit)
                     yield file, stream.read()
                     awaited.discard(file)
+    except _TooMuchError:
+        raise too_large(name, path, limit) from None
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise broken(name, path, f"is not a whole archive ({error})") from error
     if awaited:
         raise broken(name, path, f"lacks {listed(sorted(awaited))}")
+
+
+def _tar(file: Any) -> tarfile.TarFile:
+    """An archive that is read from beginning to end, once."""
+    return tarfile.open(fileobj=file, mode="r|")
+
+
+class _TooMuchError(Exception):
+    """A file goes on after the bytes that may be read of it."""
+
+
+class _Bounded:
+    """A file of which only so many bytes can be read."""
+
+    def __init__(self, file: gzip.GzipFile, limit: int) -> None:
+        self._file, self._left = file, limit
+
+    def read(self, size: int) -> bytes:
+        part = self._file.read(size)
+        self._left -= len(part)
+        if self._left < 0:
+            raise _TooMuchError
+        return part
 
 
 def broken(name: str, path: Path, flaw: str) -> DataError:
@@ -83,61 +131,27 @@ def broken(name: str, path: Path, flaw: str) -> DataError:
     return error
 
 
-def read_batch(name: str, path: Path, content: bytes) -> tuple[Bytes, Bytes]:
-    """The rows [n, 3072] and labels [n] of one CIFAR batch; CIFAR100's fine ones."""
+def too_large(name: str, path: Path, limit: int) -> DataError:
+    """The error for a file that holds more than the dataset's own can."""
+    return broken(name, path, f"holds more than the {limit} bytes that are expected of it")
+
+
+def read_batch(name: str, path: Path, content: bytes, images: int) -> tuple[Bytes, Bytes]:
+    """The rows [n, 3072] and labels [n] of one CIFAR batch of so many images; CIFAR100's fine labels."""
     try:
-        batch = _DataUnpickler(io.BytesIO(content), encoding="bytes").load()
-        batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-        rows = np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3072)
-        labels = np.array(batch["fine_labels" if name == "cifar100" else "labels"], dtype=np.uint8)
+        rows, batch = load_batch(content, images)
+        listed_labels = batch["fine_labels" if name == "cifar100" else "labels"]
+        if not isinstance(listed_labels, list):
+            raise NotDataError("has labels that are not a list")
+        labels = np.frombuffer(bytes(listed_labels), np.uint8)
     except Exception as error:  # a damaged pickle can fail in any way at all
         reason = (
             str(error)
-            if isinstance(error, _NotDataError)
+            if isinstance(error, NotDataError)
             else f"is not a CIFAR batch ({error or 'cut short'})"
         )
         raise broken(name, path, reason) from error
     return rows, labels
-
-
-class _NotDataError(Exception):
-    """A pickle asks for something that is not data."""
-
-
-class _DataUnpickler(pickle.Unpickler):
-    """Builds uint8 arrays, lists, dicts, strings and numbers; a pickle that asks for more is refused.
-
-    Numpy's own constructors are named in every batch but never handed out: they would make an array of
-    objects from an address in the file. A few harmless stand-ins answer to their names.
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        module = module.replace("numpy.core", "numpy._core")  # its name before numpy 2
-        if (module, name) not in _STAND_INS:
-            raise _NotDataError(f"holds {module}.{name}, which is not data")
-        return _STAND_INS[module, name]
-
-
-def _empty_array(*arguments: Any) -> Bytes:
-    return np.empty(0, np.uint8)  # the unpickler then sets its shape and bytes
-
-
-def _uint8(kind: str | bytes, *options: Any) -> np.dtype[np.uint8]:
-    if kind not in ("u1", b"u1"):
-        raise _NotDataError(f"holds an array of {kind!r}, which is not of unsigned bytes")
-    return np.dtype(np.uint8)
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    return text.encode("latin1")  # how Python 3 writes bytes in a pickle that Python 2 can read
-
-
-_STAND_INS = {
-    ("numpy._core.multiarray", "_reconstruct"): _empty_array,
-    ("numpy", "ndarray"): "numpy.ndarray",
-    ("numpy", "dtype"): _uint8,
-    ("_codecs", "encode"): _latin1,
-}
 
 
 def listed(words: Iterable[str]) -> str:
