@@ -1,5 +1,7 @@
+import contextlib
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ def test_a_state_comes_back_as_it_was(saved):
 def test_a_truncated_file_is_refused(saved, share):
     content = saved.read_bytes()
     saved.write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(CheckpointError, match="is no sound checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a valid checkpoint"):
         load(saved)
 
 
@@ -116,3 +118,159 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_litter(saved, monkeypatch
         checkpoint.write({"a": torch.zeros(3), "meta": "{}"}, saved)
     assert saved.read_bytes() == before
     assert os.listdir(saved.parent) == [saved.name]
+
+
+def test_saving_keeps_the_mode_and_the_link_of_a_checkpoint(saved):
+    saved.chmod(0o600)
+    link = saved.parent / "latest"
+    link.symlink_to(saved.name)
+    load(link).save(link)
+    assert link.is_symlink()
+    assert saved.stat().st_mode & 0o777 == 0o600
+
+
+def test_reading_beside_a_writer_gives_one_whole_state_or_the_other(tmp_path):
+    path, done = tmp_path / "state", threading.Event()
+    states = [{"a": torch.full((size,), float(size)), "meta": str(size)} for size in (10, 5000)]
+    for state in states:
+        checkpoint.write(state, tmp_path / state["meta"])
+    checkpoint.write(states[0], path)
+
+    def writer():
+        while not done.is_set():
+            for state in states:
+                os.link(tmp_path / state["meta"], tmp_path / "next")
+                os.replace(tmp_path / "next", path)
+
+    thread = threading.Thread(target=writer)
+    thread.start()
+    try:
+        for _ in range(2000):
+            state = checkpoint.read(path)
+            assert (state["a"] == float(state["meta"])).all()
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_state_owns_its_memory_whatever_happens_to_the_file(tmp_path):
+    path = tmp_path / "state"
+    checkpoint.write({"a": torch.arange(10_000.0), "b": torch.ones(3, dtype=torch.uint8), "meta": "{}"}, path)
+    state = checkpoint.read(path)
+    with path.open("r+b") as file:  # in place, as only another program would
+        file.write(bytes(path.stat().st_size))
+    assert torch.equal(state["a"], torch.arange(10_000.0))
+    assert state["a"].data_ptr() % 64 == 0
+    state["a"] += 1
+    state["b"].zero_()
+
+
+def test_every_type_of_tensor_comes_back_as_safetensors_reads_it(tmp_path):
+    from safetensors.torch import load_file
+
+    bits = torch.randint(0, 2, (24,), dtype=torch.uint8)
+    state = {
+        f"{name} {shape}": bits[: torch.Size(shape).numel()].to(kind, copy=True).reshape(shape)
+        for name, kind in checkpoint.TYPES.items()
+        for shape in ((4, 6), (3,), (), (0, 7))
+    }
+    checkpoint.write({**state, "meta": "{}"}, tmp_path / "state")
+    ours, theirs = checkpoint.read(tmp_path / "state"), load_file(tmp_path / "state")
+    assert ours.pop("meta") == "{}"
+    assert ours.keys() == theirs.keys() == state.keys()
+    for name, part in ours.items():
+        assert (part.dtype, part.shape) == (theirs[name].dtype, theirs[name].shape)
+        if part.numel():
+            assert torch.equal(part.flatten().view(torch.uint8), theirs[name].flatten().view(torch.uint8))
+
+
+def test_a_type_that_a_file_cant_hold_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match="a is of type torch.complex128, which a checkpoint can't hold"):
+        checkpoint.write({"a": torch.zeros(2, dtype=torch.complex128), "meta": "{}"}, tmp_path / "state")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_header_that_could_not_be_read_again_is_not_written(saved, monkeypatch):
+    before = saved.read_bytes()
+    monkeypatch.setattr(checkpoint, "LARGEST_HEADER", 1000)
+    with pytest.raises(
+        CheckpointError, match="labels, ids and settings of this state take more than 1,000 bytes"
+    ):
+        checkpoint.write({"meta": "x" * 1000}, saved)
+    assert saved.read_bytes() == before
+    with pytest.raises(CheckpointError, match="its header has .* bytes, and at most 1,000 are allowed"):
+        checkpoint.read(saved)
+
+
+def described(dtype="U8", shape=(4,), offsets=(0, 4)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+def entered(entry):
+    return {"__metadata__": {"everlearn": entry}, "a": described()}
+
+
+HUGE = 2**62
+FORGED = {
+    "a shape beyond its bytes": {"a": described(shape=(HUGE,))},
+    "bytes beyond the file": {"a": described(shape=(HUGE,), offsets=(0, HUGE))},
+    "an empty shape that nothing can count": {"a": described(shape=(0, HUGE, HUGE), offsets=(0, 0))},
+    "two tensors in the same bytes": {"a": described(), "b": described()},
+    "bytes in no tensor": {"a": described(shape=(2,), offsets=(2, 4))},
+    "bytes after the last": {"a": described(shape=(2,), offsets=(0, 2))},
+    "bytes that end before they begin": {"a": described(shape=(2,), offsets=(4, 2))},
+    "a negative size": {"a": described(shape=(-4,))},
+    "a size that is not whole": {"a": described(shape=(4.0,))},
+    "a size that is a truth value": {"a": described(shape=(True, 4))},
+    "a shape that is a number": {"a": {**described(), "shape": 4}},
+    "a thousand dimensions": {"a": described(shape=(1,) * 1000 + (4,))},
+    "a type that there is not": {"a": described("U7")},
+    "a type that is a list": {"a": {**described(), "dtype": ["U8"]}},
+    "no description": {"a": None},
+    "half a description": {"a": {"dtype": "U8", "shape": [4]}},
+    "no object": [1, 2],
+    "metadata that are no object": {"__metadata__": 3, "a": described()},
+    "an entry that is no string": entered(3),
+    "an entry that is a number": entered("3"),
+    "an entry that is no JSON": entered("{"),
+    "an entry too deep": entered("[" * 100_000),
+    "meta that is no string": entered('{"meta": 3, "checksum": "00"}'),
+    "a checksum that is no string": entered('{"meta": "{}", "checksum": []}'),
+    "meta that is no Unicode": entered('{"meta": "\\ud800", "checksum": "00"}'),
+    "a name that is no Unicode": {
+        **entered('{"meta": "{}", "checksum": "00"}'),
+        "\ud800": described("U8", (0,), (0, 0)),
+    },
+    "a header too deep": "[" * 100_000,
+    "a name twice": f'{{"a": {json.dumps(described())}, "a": {json.dumps(described())}}}',
+    "a number of many digits": f'{{"a": {"1" * 10_000}}}',
+    "a header in UTF-16": json.dumps({"a": described()}).encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forged_header_is_refused_in_a_sentence_before_memory_is_taken(case, tmp_path):
+    header = FORGED[case]
+    if isinstance(header, dict | list):
+        header = json.dumps(header)
+    header = header.encode() if isinstance(header, str) else header
+    path = tmp_path / "forged"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"data")
+    with pytest.raises(
+        CheckpointError, match="forged (is not a valid checkpoint|is a safetensors file|was altered)"
+    ):
+        checkpoint.read(path)
+
+
+@pytest.mark.parametrize("length", [2**63, 2**64 - 1, 10**9])
+def test_a_file_is_not_read_beyond_what_its_header_says(length, tmp_path):
+    path = tmp_path / "forged"
+    header = json.dumps({"a": described()}).encode()
+    path.write_bytes(length.to_bytes(8, "little") + header)
+    with pytest.raises(CheckpointError, match="its header should have .* bytes, but the file ends after"):
+        checkpoint.read(path)
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    with contextlib.suppress(OSError):  # a file with a hole, where the disk allows one of this size
+        os.truncate(path, 2**40)
+    with pytest.raises(CheckpointError, match="its tensors should have 4 bytes, but .* follow the header"):
+        checkpoint.read(path)
