@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 __all__ = ["CutOffError", "read_chunk", "skip_chunk", "to_chunk"]
 
 LENGTHS = struct.Struct("<IIQI")  # bytes of the header, its crc32, bytes of the body, its crc32
+LARGEST_HEADER = 1 << 28  # bytes of JSON, a hundred times what a large batch's labels take
 CHECK = struct.Struct("<I")  # crc32 of the lengths, so that a wrong one is never believed
 
 
@@ -24,6 +25,8 @@ class CutOffError(ValueError):
 def to_chunk(header: dict[str, Any], body: bytes) -> bytes:
     """What is written to the file."""
     head = json.dumps(header).encode()
+    if len(head) > LARGEST_HEADER:
+        raise ValueError(f"its labels take {len(head)} bytes, more than {LARGEST_HEADER}; make them an array")
     lengths = LENGTHS.pack(len(head), zlib.crc32(head), len(body), zlib.crc32(body))
     return b"".join([lengths, CHECK.pack(zlib.crc32(lengths)), head, body])
 
@@ -55,7 +58,15 @@ def _header(file: BinaryIO) -> tuple[dict[str, Any], int, int]:
     head_size, head_checksum, body_size, body_checksum = LENGTHS.unpack(lengths)
     if file.tell() + head_size + body_size > os.fstat(file.fileno()).st_size:
         raise CutOffError("the file ends in it")
+    if head_size > LARGEST_HEADER:
+        raise ValueError(f"its header has {head_size} bytes, more than {LARGEST_HEADER}")
     head = file.read(head_size)
     if zlib.crc32(head) != head_checksum:
         raise ValueError("its checksum differs")
-    return json.loads(head), body_size, body_checksum
+    try:
+        header = json.loads(head)
+    except (ValueError, RecursionError):
+        raise ValueError("its header is not JSON") from None
+    if not isinstance(header, dict):
+        raise ValueError("its header is not a JSON object")
+    return header, body_size, body_checksum

@@ -14,15 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from everlearn.labelcode import decode_label, encode_label
+from everlearn.labelcode import encode_label
 from everlearn.streams.base import Batch, Stream, Tests
 from everlearn.streams.chunks import CutOffError, read_chunk, skip_chunk, to_chunk
 from everlearn.streams.own import as_stream
-from everlearn.streams.parcel import pack, unpack
+from everlearn.streams.parcel import pack, rows, unpack, unpack_labels
+from everlearn.words import is_whole
 
 __all__ = ["RecordingError", "Replay", "record", "recording", "replay"]
 
 MAGIC = b"everlearn stream 1\n"
+TOLD = ("t", "tasks", "classes")
 
 Place = str | os.PathLike[str]
 
@@ -152,7 +154,7 @@ class Replay(Stream):
             file.seek(self._batches_from)
             for number in range(1, self._batches + 1):
                 with self._named(f"batch {number}"):
-                    batch = Batch(*unpack(*read_chunk(file)))
+                    batch = _batch(*unpack(*read_chunk(file)))
                 yield batch
 
     def __len__(self) -> int:
@@ -179,7 +181,7 @@ class Replay(Stream):
     def classes(self) -> list[Any] | None:
         """All labels of the stream, if it told."""
         codes = self._about["classes"]
-        return None if codes is None else [decode_label(code) for code in codes]
+        return None if codes is None else unpack_labels(codes)
 
     @functools.cached_property
     def tests(self) -> Tests:
@@ -189,7 +191,7 @@ class Replay(Stream):
             for concept, start in enumerate(self._tests_from):
                 file.seek(start)
                 with self._named(f"test set {concept}"):
-                    found.append(unpack(*read_chunk(file))[:2])
+                    found.append(_test_set(*unpack(*read_chunk(file))))
         return tuple(found)
 
     def _survey(self) -> dict[str, Any]:
@@ -199,6 +201,7 @@ class Replay(Stream):
                 raise RecordingError(f"{self.path} is no recorded stream; give a file that `record` wrote")
             with self._named("what it says about the stream"):
                 about = read_chunk(file)[0]
+                _check_about(about)
             size = os.fstat(file.fileno()).st_size
             while file.tell() < size:
                 start = file.tell()
@@ -208,13 +211,15 @@ class Replay(Stream):
                     except CutOffError:
                         self._warn()
                         break
-                    self._note(header["kind"], header["x"]["shape"][0], start)
+                    self._note(header.get("kind"), rows(header), start)
         return about
 
-    def _note(self, kind: str, samples: int, start: int) -> None:
-        if kind == "test":
+    def _note(self, kind: Any, samples: int, start: int) -> None:
+        if kind == "test" and not self._batches:
             self._tests_from.append(start)
             return
+        if kind != "batch":
+            raise ValueError(f"there is a chunk of the kind {str(kind)[:20]!r} where a batch is expected")
         self._batches_from = self._batches_from or start
         self._batches += 1
         self._samples += samples
@@ -237,7 +242,44 @@ class Replay(Stream):
         """Let an error in here say which file is damaged, and where."""
         try:
             yield
-        except (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OSError) as error:
+        except (ValueError, TypeError, OverflowError, RuntimeError, OSError, MemoryError) as error:
+            reason = " ".join(str(error).split()) or "out of memory"
             raise RecordingError(
-                f"{self.path} is damaged in {what} ({error}); get a sound copy of it, or record anew"
+                f"{self.path} is damaged in {what} ({reason}); get a sound copy of it, or record anew"
             ) from None
+
+
+def _batch(x: Any, y: Any, t: Any) -> Batch:
+    if not _whole_or_none(t):
+        raise ValueError("its t is not a whole number")
+    return Batch(x, y, t)
+
+
+def _test_set(x: Any, y: Any, t: Any) -> tuple[Any, Any]:
+    """Held-out samples and labels, if there is one label for each sample."""
+    if getattr(y, "ndim", 1) != 1 or len(x) != len(y):
+        raise ValueError(f"it has {len(x)} samples, but not one label for each")
+    return x, y
+
+
+def _check_about(about: dict[str, Any]) -> None:
+    """Refuse what says something about a stream that no stream has."""
+    classes = about.get("classes")
+    right = {
+        "kind": about.get("kind") == "stream",
+        "name": isinstance(about.get("name"), str),
+        "seed": _whole_or_none(about.get("seed")),
+        "batch_size": _whole_or_none(about.get("batch_size"), least=1),
+        "imbalance": _whole_or_none(about.get("imbalance")),
+        "tasks": _whole_or_none(about.get("tasks"), least=1),
+        "tells": isinstance(about.get("tells"), list) and all(told in TOLD for told in about["tells"]),
+        "classes": classes is None or isinstance(classes, list),
+    }
+    for what, is_right in right.items():
+        if what not in about or not is_right:
+            raise ValueError(f"its {what} is missing or can't be read")
+    unpack_labels(classes or [])
+
+
+def _whole_or_none(value: Any, least: int | None = None) -> bool:
+    return value is None or is_whole(value, least)
