@@ -1,6 +1,11 @@
 """Asynchronous evaluation: the same evaluations, from a process that comes and goes with the run."""
 
 import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -88,3 +93,51 @@ def test_it_is_started_on_its_own_and_not_forked():
     worker._process.kill()
     worker.close()
     assert type(worker._process).__name__ == "SpawnProcess"
+
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+import torch
+from everlearn import CoPE, Evaluator
+from everlearn.evaluation.worker import EvaluationWorker
+
+class Slow(Evaluator):
+    def evaluate(self, *arguments):
+        Path(sys.argv[1]).touch()
+        time.sleep(60)
+
+if __name__ == "__main__":
+    learner = CoPE("mlp", hidden=16, embedding=8, memory_size=20, device="cpu")
+    learner.observe(torch.randn(4, 3), [0, 1, 0, 1])
+    worker = EvaluationWorker(Slow())
+    for _ in range(2):  # one is being evaluated, one waits on disk
+        worker.submit(learner, ())
+    worker.collect(wait=True)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_worker_that_is_busy_ends_with_a_learner_that_is_killed_and_removes_its_files(
+    tmp_path_factory, folders
+):
+    place = tmp_path_factory.mktemp("program")
+    (place / "program.py").write_text(PROGRAM)
+    program = subprocess.Popen(
+        [sys.executable, str(place / "program.py"), str(place / "busy")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(folders)},
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (place / "busy").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert (place / "busy").exists()
+        assert len(list(folders.iterdir())) == 1
+        program.send_signal(signal.SIGKILL)
+        # The worker inherits the output, which ends with it.
+        assert program.communicate(timeout=10) == (b"", None)
+    finally:
+        program.kill()
+    assert list(folders.iterdir()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import shutil
 import signal
 import tempfile
 from multiprocessing.connection import Connection
@@ -15,6 +16,7 @@ import torch
 from everlearn.evaluation.evaluator import Evaluator, Tests
 from everlearn.evaluation.history import Evaluation
 from everlearn.learners.base import Learner
+from everlearn.parent_watch import end_with_parent, remove_with_parent
 
 __all__ = ["EvaluationWorker"]
 
@@ -26,14 +28,17 @@ class EvaluationWorker:
     """A process, started on its own and not forked, that evaluates snapshots in the order they come.
 
     A snapshot passes through a file, so that handing it over does not wait for the worker; held-out samples
-    pass only once, for as long as they are the same.
+    pass only once, for as long as they are the same. The process ends with the one that started it, whatever ends
+    that.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
         context = multiprocessing.get_context("spawn")
         self._folder = tempfile.TemporaryDirectory(prefix="everlearn-")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, evaluator), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(theirs, evaluator, self._folder.name), daemon=True
+        )
         self._process.start()
         theirs.close()
         try:
@@ -92,16 +97,25 @@ def _ended() -> RuntimeError:
     )
 
 
-def _serve(pipe: Connection, evaluator: Evaluator) -> None:
+def _serve(pipe: Connection, evaluator: Evaluator, folder: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner's process decides what an interruption ends
+    remove_with_parent(Path(folder))
+    end_with_parent()
     torch.set_num_threads(1)
+    try:
+        _answer_all(pipe, evaluator)
+    except (
+        EOFError,
+        OSError,
+    ):  # nobody asks any more: the worker was closed, or the learner's process has ended
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _answer_all(pipe: Connection, evaluator: Evaluator) -> None:
     pipe.send("ready")
     tests: Tests = ()
     while True:
-        try:
-            path = Path(pipe.recv())
-        except (EOFError, OSError):
-            return
+        path = Path(pipe.recv())
         answer: Evaluation | Exception
         try:
             snapshot, new_tests, arguments = pickle.loads(path.read_bytes())
@@ -110,7 +124,4 @@ def _serve(pipe: Connection, evaluator: Evaluator) -> None:
             answer = evaluator.evaluate(snapshot, tests, *arguments)
         except Exception as error:
             answer = error
-        try:
-            pipe.send(answer)
-        except OSError:  # nobody waits for it any more
-            return
+        pipe.send(answer)

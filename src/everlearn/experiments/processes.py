@@ -15,6 +15,7 @@ import numpy as np
 
 from everlearn.experiments.job import Job
 from everlearn.experiments.runner import Outcome, Progress, attempt, failure
+from everlearn.parent_watch import end_with_parent, remove_with_parent
 
 __all__ = ["in_processes"]
 
@@ -24,8 +25,8 @@ Counts = np.memmap[Any, np.dtype[np.int64]]
 def in_processes(jobs: Sequence[Job], workers: int, progress: Progress) -> Iterator[tuple[int, Outcome]]:
     """Run all jobs; gives the place and the outcome of each as soon as it ends.
 
-    A job that takes its process down with it (want of memory, mostly) fails alone: those that were under way
-    are tried again one by one, to see which it was.
+    A job that takes its process down with it (out of memory, mostly) fails alone: those that were running are
+    tried again one by one, to see which it was. The processes end with this one, whatever ends it.
     """
     with tempfile.TemporaryDirectory() as folder, _Watched(Path(folder), len(jobs), progress) as counts:
         waiting = list(range(len(jobs)))
@@ -51,7 +52,7 @@ def _round(
 ) -> Iterator[tuple[int, Outcome]]:
     from joblib import Parallel, delayed, parallel_config
 
-    with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
+    with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1, initializer=end_with_parent):
         run_them = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch=workers)
         ended = run_them(delayed(_counted)(jobs[place], counts, place, len(jobs)) for place in list(places))
         try:
@@ -72,13 +73,16 @@ def _broken() -> type[Exception]:
 
 
 def _killed(error: Exception) -> RuntimeError:
-    return RuntimeError(f"its process was killed, perhaps for want of memory ({type(error).__name__})")
+    return RuntimeError(
+        f"its process was killed, perhaps because it was out of memory ({type(error).__name__})"
+    )
 
 
 def _counted(job: Job, counts: Path, place: int, places: int) -> tuple[int, Outcome]:
     """Run a job in a process of its own; its progress is a number in a file that the parent watches."""
     # Ctrl-C reaches every process of a terminal; the parent ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    remove_with_parent(counts.parent)
     shared = _open(counts, "r+", places)
     shared[1, place] = 1
 
