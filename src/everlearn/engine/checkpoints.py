@@ -19,9 +19,10 @@ from torch import Tensor
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
-from everlearn.evaluation.record import from_record, to_record
+from everlearn.engine.run_record import PLAIN, SEEN, read_record
+from everlearn.evaluation.record import to_record
 from everlearn.learners.state import under
-from everlearn.memory.labels import as_labels, decode_label, encode_label
+from everlearn.memory.labels import as_labels, encode_label
 from everlearn.streams.base import Batch
 from everlearn.words import differing
 
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     from everlearn.evaluation.worker import EvaluationWorker
 
 __all__ = ["Kept"]
-
-# What of a run and of its lookout is a plain number, a list of them or None, and is written as it is.
-PLAIN = ("taken", "arrived", "missed", "told", "done")
-SEEN = ("moment", "task", "correct", "sizes", "changes")
 
 
 class Kept:
@@ -127,32 +124,44 @@ def restore(run: Run, path: Path) -> int:
         raise CheckpointError(
             f"{path} holds a learner alone and no run: give another place for the checkpoint"
         )
-    record = json.loads(bytes(state["run.record"].tolist()))
+    try:
+        record = read_record(state, under("run.horizon.", state))
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path} is not the checkpoint of a run that everlearn wrote: {error}; "
+            "give another place for the checkpoint"
+        ) from None
+    values = record.values
     mine = json.loads(json.dumps(_terms(run)))
-    for part, value in record["terms"].items():
+    for part, value in values["terms"].items():
         if mine.get(part) != value:
             theirs, ours = differing(value, mine.get(part))
             raise CheckpointError(
                 f"{path} is of a run with the {part} {theirs!r}, while this one has {ours!r}: "
                 "run the same command again, or give another place for the checkpoint"
             )
+    if (run.clock is None) != (values["late"] is None) or (run.novelty is None) != (record.novelty is None):
+        raise CheckpointError(
+            f"{path} is of a run with another clock or another way to infer t: "
+            "run the same command again, or give another place for the checkpoint"
+        )
     run.learner.load_state_dict(_of_learner(state))
+    # From here on nothing can fail: the run is taken up as a whole.
     for name in PLAIN:
-        setattr(run, name, record[name])
-    run.watch.seconds = record["seconds"]
+        setattr(run, name, values[name])
+    run.watch.seconds = values["seconds"]
     if run.clock is not None:
-        run.clock._late = record["late"]
+        run.clock._late = values["late"]
     if run.novelty is not None:
-        vars(run.novelty).update(_unplain(record["novelty"]))
+        vars(run.novelty).update(record.novelty or {})
     lookout = run.lookout
     for name in SEEN:
-        setattr(lookout, name, record[name])
-    lookout.met, lookout.looked = set(record["met"]), record["looked"]
-    lookout.history = from_record(record["history"], state["run.confusions"])
-    vectors = state.get("run.prototypes", torch.empty(0)).to(run.learner.device)
-    lookout.prototypes = dict(zip(map(decode_label, record["prototypes"]), vectors, strict=True))
-    run.horizon.restore(record["horizon"], under("run.horizon.", state))
-    return int(record["last"])
+        setattr(lookout, name, values[name])
+    lookout.met, lookout.looked = set(values["met"]), values["looked"]
+    lookout.history = record.history
+    lookout.prototypes = {label: vector.to(run.learner.device) for label, vector in record.prototypes.items()}
+    run.horizon.restore(*record.horizon)
+    return int(values["last"])
 
 
 def fingerprint(batch: Batch) -> int:
@@ -199,12 +208,5 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values as JSON takes them; a set is one of labels."""
     return {
         name: {"labels": [encode_label(label) for label in value]} if isinstance(value, set) else value
-        for name, value in values.items()
-    }
-
-
-def _unplain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: set(map(decode_label, value["labels"])) if isinstance(value, dict) else value
         for name, value in values.items()
     }
