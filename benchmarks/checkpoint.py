@@ -4,13 +4,17 @@
 
 Beside the seconds (the median of ten) it tells the size of the file, and the bytes it must hold: the exemplars, the
 weights, the prototypes, the key of each exemplar and the generator. A snapshot, for predictions in other threads,
-is timed as well. Random images of the right size: the bytes do not depend on their content.
+is timed as well. Then a process replaces a file by another again and again while it is loaded a thousand times:
+each load must give one of the two. Random images of the right size: the bytes do not depend on their content.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,7 +24,7 @@ import torch
 
 from everlearn import CoPE, load
 
-IMAGES, CLASSES, TURNS = 5000, 10, 10
+IMAGES, CLASSES, TURNS, LOADS = 5000, 10, 10, 1000
 
 
 def filled() -> CoPE:
@@ -55,6 +59,36 @@ def median_seconds(action: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
+WRITER = """
+import os, sys
+folder = sys.argv[1]
+while os.getppid() == int(sys.argv[2]):
+    for name in ("1", "30"):
+        os.link(f"{folder}/{name}", f"{folder}/next")
+        os.replace(f"{folder}/next", f"{folder}/replaced")
+"""
+
+
+def loads_beside_a_writer(folder: Path) -> int:
+    """How many of many loads fail while two checkpoints of different sizes take each other's place."""
+    for batches in (1, 30):
+        learner = CoPE("mlp", memory_size=100, hidden=16, embedding=8, seed=0, device="cpu")
+        for _ in range(batches):
+            learner.observe(torch.randn(4, 5), ["a", "b", "c", "d"])
+        learner.save(folder / str(batches))
+    learner.save(folder / "replaced")
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(os.getpid())])
+    failures = 0
+    for _ in range(LOADS):
+        try:
+            failures += load(folder / "replaced", device="cpu").batches not in (1, 30)
+        except Exception:
+            failures += 1
+    writer.kill()
+    writer.wait()
+    return failures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, help="where to write; by default a folder for temporary files")
@@ -66,12 +100,14 @@ def main() -> None:
         saving = median_seconds(lambda: learner.save(path))
         loading = median_seconds(lambda: load(path, device="cpu"))
         size, needed = path.stat().st_size, must_hold(learner)
+        failures = loads_beside_a_writer(Path(folder))
     print(f"{len(learner.memory):,} images, one core, torch {torch.__version__}; medians of {TURNS}")
     print(f"save      {saving:6.3f} s")
     print(f"load      {loading:6.3f} s")
     more = 100 * (size / needed - 1)
     print(f"file      {size / 1e6:6.2f} MB, {more:+.2f} % beyond the {needed / 1e6:.2f} MB it must hold")
     print(f"snapshot  {1e3 * median_seconds(learner.snapshot):6.2f} ms")
+    print(f"{failures} of {LOADS:,} loads beside a writer failed")
 
 
 if __name__ == "__main__":

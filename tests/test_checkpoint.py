@@ -1,7 +1,8 @@
 import contextlib
 import json
 import os
-import threading
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,28 +130,30 @@ def test_saving_keeps_the_mode_and_the_link_of_a_checkpoint(saved):
     assert saved.stat().st_mode & 0o777 == 0o600
 
 
+WRITER = """
+import os, sys
+folder = sys.argv[1]
+while os.getppid() == int(sys.argv[2]):
+    for size in ("10", "5000"):
+        os.link(f"{folder}/{size}", f"{folder}/next")
+        os.replace(f"{folder}/next", f"{folder}/state")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a file that is open can't be replaced")
 def test_reading_beside_a_writer_gives_one_whole_state_or_the_other(tmp_path):
-    path, done = tmp_path / "state", threading.Event()
-    states = [{"a": torch.full((size,), float(size)), "meta": str(size)} for size in (10, 5000)]
-    for state in states:
-        checkpoint.write(state, tmp_path / state["meta"])
-    checkpoint.write(states[0], path)
-
-    def writer():
-        while not done.is_set():
-            for state in states:
-                os.link(tmp_path / state["meta"], tmp_path / "next")
-                os.replace(tmp_path / "next", path)
-
-    thread = threading.Thread(target=writer)
-    thread.start()
+    for size in (10, 5000):
+        checkpoint.write({"a": torch.full((size,), float(size)), "meta": str(size)}, tmp_path / str(size))
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(os.getpid())])
     try:
-        for _ in range(2000):
-            state = checkpoint.read(path)
+        while not (tmp_path / "state").exists():
+            assert writer.poll() is None
+        for _ in range(1000):
+            state = checkpoint.read(tmp_path / "state")
             assert (state["a"] == float(state["meta"])).all()
     finally:
-        done.set()
-        thread.join()
+        writer.kill()
+        writer.wait()
 
 
 def test_a_state_owns_its_memory_whatever_happens_to_the_file(tmp_path):
