@@ -24,6 +24,8 @@ Gradient = Literal["released", "full", "detached"]
 NEVER = -1e4
 # How far exponents may go in float64; and what keeps 0 from being divided by 0.
 FAR, TINY = 700, 1e-300
+# So many pairs of samples are computed at once: on the host by numpy, on a GPU by torch.
+PAIRS = 2**18, 2**22
 
 
 def ppp_loss(
@@ -138,38 +140,93 @@ def _value_and_gradient(
 ) -> tuple[Array, Array]:
     """The loss (0 unless asked for) and its derivative by `features`.
 
-    Rows j are queries, columns i the samples they meet. xp: torch or numpy; all here means the same in both.
+    xp: torch or numpy; all here means the same in both. Every sample meets every other. A batch with more pairs than
+    `PAIRS` is computed in blocks of its rows, so that memory grows with the batch and not with its square.
     """
-    scaled = features / temperature
-    scores = as_double(product(scaled, prototypes.T))  # f_j·p^k/τ  [batch, classes]
+    batch = len(features)
+    block = max(1, PAIRS[xp is torch] // batch)
+    counted = None if valid is None else as_double(valid)
+    size: Any = batch if valid is None else valid.sum()
+    options = temperature, pseudo_prototypes, repellor, with_value
+    samples = features, slots, prototypes, seen, counted
+    if block >= batch:
+        value, by_scores, pull_, push_ = _of_rows(xp, slice(0, batch), *samples, *options)
+        slope = product(like(by_scores, features), prototypes)
+        if pseudo_prototypes:
+            # f_j meets f_i as a constant and, where the gradient runs through pseudo-prototypes, f_i meets f_j.
+            meets = pull_ - push_
+            if gradient != "detached":
+                meets = meets - push_.T
+            if gradient == "full":
+                meets = meets + pull_.T
+            slope = slope + product(like(meets, features), features)
+        return -value / size, slope / (-temperature * size)
+
+    value, slope = 0.0, as_double(features) * 0
+    for start in range(0, batch, block):
+        rows = slice(start, min(start + block, batch))
+        part, by_scores, pull_, push_ = _of_rows(xp, rows, *samples, *options)
+        value = value + part
+        slope[rows] += product(like(by_scores, features), prototypes)
+        if pseudo_prototypes:
+            meets = like(pull_ - push_, features)
+            slope[rows] += product(meets, features)
+            if gradient != "detached":
+                back = meets if gradient == "full" else like(-push_, features)
+                slope += product(back.T, features[rows])
+    return -value / size, like(slope / (-temperature * size), features)
+
+
+def _of_rows(
+    xp: Any,
+    rows: slice,
+    features: Array,
+    slots: Array,
+    prototypes: Array,
+    seen: Array | None,
+    counted: Array | None,
+    temperature: float,
+    pseudo_prototypes: bool,
+    repellor: float,
+    with_value: bool,
+) -> tuple[Array, Array, Array, Array]:
+    """What some rows of a batch contribute: to the sum of the loss (0 unless asked for), and to the gradient.
+
+    Rows j are queries, columns i the samples they meet. The gradient comes in three parts: by the scores
+    `[rows, classes]`; and by the pull and the push of pseudo-prototypes, `[rows, batch]`, if there are any.
+    """
+    scaled = features[rows] / temperature
+    scores = as_double(product(scaled, prototypes.T))  # f_j·p^k/τ  [rows, classes]
     if seen is not None:
         scores = xp.where(seen, scores, NEVER)
     rest = _Rest(xp, scores)
     owners = as_double(slots[:, None] == rest.classes)  # [batch, classes]
-    r = take(rest.value, slots)  # of f_j and the class of i  [batch, batch]
+    own = owners[rows]
+    r = take(rest.value, slots)  # of f_j and the class of i  [rows, batch]
     a = take(rest.weights, slots)  # of f_j and p^{y_i}
     a_ = xp.exp((as_double(product(scaled, features.T)) - rest.peak).clip(-FAR, FAR))  # of f_j and f_i
     sums, sums_ = a + r, a_ + r
-    same = as_double(slots[:, None] == slots)
-    apart, pairs = repellor * (1 - same), same - xp.eye(len(features), device=scores.device)
-    counted: Any = 1
-    size: Any = len(features)
-    if valid is not None:
-        counted, size = as_double(valid), valid.sum()
-        both = counted[:, None] * counted
+    same = as_double(slots[rows][:, None] == slots)
+    apart, pairs = repellor * (1 - same), same - _itself(xp, rows, features)
+    this: Any = 1
+    if counted is not None:
+        this = counted[rows]
+        both = this[:, None] * counted
         apart, pairs = apart * both, pairs * both
 
     # The attractors of f_j (eq. 3) are its prototype and the other samples of its class.
     # ∂ log Σ P by the log of an a: P (1 − P) / Σ P.
-    near = a.diagonal() / sums.diagonal() * counted  # P(c|f_j, p^c)  [batch]
+    first = rows.start
+    near = a.diagonal(first) / sums.diagonal(first) * this  # P(c|f_j, p^c)  [rows]
     near_ = pairs * a_ / sums_  # P(c|f_j, f_i)
     attracted = near + near_.sum(1) if pseudo_prototypes else near
-    pull = near * r.diagonal() / (sums.diagonal() * (attracted + TINY))
+    pull = near * r.diagonal(first) / (sums.diagonal(first) * (attracted + TINY))
     pulled = pull
     # The repellors of f_j (eq. 4) are p^{y_i} and f_i. −∂ log Σ (1 − P) by the log of an a is P (1 − P) / Σ (1 − P);
     # with 1 − P = r / (a + r) for both, the r cancels.
     push = apart * a / sums
     push_of_rest = push
+    pull_ = push_ = None
     if pseudo_prototypes:
         pull_ = near_ * r / (sums_ * (attracted + TINY)[:, None])
         pulled = pull + pull_.sum(1)
@@ -178,25 +235,25 @@ def _value_and_gradient(
         push_of_rest = push + push_
 
     # From samples back to classes: every sample of a class shares the class's prototype.
-    by_rest = product(push_of_rest, owners) - owners * pulled[:, None]
-    by_scores = owners * pull[:, None] - product(push, owners) + rest.backward(by_rest)
-    slope = product(like(by_scores, features), prototypes)
-    if pseudo_prototypes:
-        # f_j meets f_i as a constant and, where the gradient runs through pseudo-prototypes, f_i meets f_j.
-        meets = pull_ - push_
-        if gradient != "detached":
-            meets = meets - push_.T
-        if gradient == "full":
-            meets = meets + pull_.T
-        slope = slope + product(like(meets, features), features)
+    by_rest = product(push_of_rest, owners) - own * pulled[:, None]
+    by_scores = own * pull[:, None] - product(push, owners) + rest.backward(by_rest)
     value: Any = 0.0
     if with_value:
         # Σ_i log P(c|x_i) + Σ_i Σ_j log(1 − P_i(c|x_j)), each the log of a mean over its proxies.
         proxies = 1 + pairs.sum(1) if pseudo_prototypes else 1
         away = (r / sums + r / sums_) / 2 if pseudo_prototypes else r / sums
         drawn = xp.where(attracted > 0, attracted / proxies, TINY)
-        value = (xp.log(drawn) * counted).sum() + (xp.log(away + TINY) * apart).sum()
-    return -value / size, slope / (-temperature * size)
+        value = (xp.log(drawn) * this).sum() + (xp.log(away + TINY) * apart).sum()
+    return value, by_scores, pull_, push_
+
+
+def _itself(xp: Any, rows: slice, features: Array) -> Array:
+    """1 where a row meets itself, `[rows, batch]`."""
+    count, batch = rows.stop - rows.start, len(features)
+    if count == batch:
+        return xp.eye(batch, device=features.device)
+    places = xp.arange(batch, device=features.device)
+    return as_double(places[rows, None] == places)
 
 
 class _Rest:
