@@ -97,11 +97,16 @@ def _temporary_file(target: Path, private: bool) -> Iterator[tuple[BinaryIO, Pat
 
 
 def _keep_mode(descriptor: int, old: os.stat_result) -> None:
-    if os.name != "posix":
+    """Give a file the mode of another and, as far as the process may, its owner and group."""
+    if WINDOWS:
         return
-    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+    new = os.fstat(descriptor)
+    if new.st_gid != old.st_gid:
         with contextlib.suppress(PermissionError):
-            os.fchown(descriptor, old.st_uid, old.st_gid)
+            os.fchown(descriptor, -1, old.st_gid)
+    if new.st_uid != old.st_uid:
+        with contextlib.suppress(PermissionError):
+            os.fchown(descriptor, old.st_uid, -1)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
