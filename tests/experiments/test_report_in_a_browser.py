@@ -5,6 +5,7 @@ import json
 import re
 
 import browser
+import hostile_runs
 import pytest
 from runs_made_up import of_experiment, stored
 
@@ -168,3 +169,34 @@ def test_the_tables_can_be_taken_from_the_page_itself(shown, written):
     assert json.loads(text) == json.loads((written.parent / "tables.json").read_text("utf-8"))
     csv = shown.ask("document.getElementById('data-csv').textContent")
     assert csv == (written.parent / "tables.csv").read_text("utf-8")
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_hostile_name_runs_no_script_and_leaves_the_pages_own_alive(shown, tmp_path, own):
+    store = hostile_runs.store(tmp_path)
+    papers = [experiment(hostile_runs.experiment_file(tmp_path))] if own else None
+    page = report.write([store], tmp_path / "out", papers=papers)
+    shown.open(page)
+    assert shown.ask("typeof hacked") == "undefined"
+    assert shown.ask("document.querySelectorAll('script').length") == 1
+    assert shown.ask("document.querySelectorAll('img').length") == 0
+    complaints = [e for e in shown.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
+    assert complaints == []
+    assert "<!--<script>" in shown.ask("document.querySelector('main').innerText")
+    assert shown.ask("document.querySelectorAll('figure svg').length") >= 2
+    shown.click("main section:nth-of-type(1) table thead tr:last-child th:first-child button")
+    assert (
+        shown.ask("document.querySelectorAll('th[aria-sort]').length") == 1
+    )  # the page's own script is alive
+    for kind in ("csv", "json"):
+        text = shown.ask(f"document.getElementById('data-{kind}').textContent")
+        assert text == (page.parent / f"tables.{kind}").read_text("utf-8")
+
+
+def test_the_pictures_of_a_hostile_experiment_refer_to_their_own_parts(shown, tmp_path):
+    store = hostile_runs.store(tmp_path)
+    papers = [experiment(hostile_runs.experiment_file(tmp_path))]
+    shown.open(report.write([store], tmp_path / "out", papers=papers))
+    used = "[...document.querySelectorAll('figure use')]"
+    assert shown.ask(f"{used}.length") > 10
+    assert shown.ask(f"{used}.filter(u => !document.getElementById(u.href.baseVal.slice(1))).length") == 0

@@ -77,13 +77,14 @@ def draw_pictures(
 ) -> list[Path]:
     """Draw what there is to draw; `few` draws the two that tell most. variant: of the stream, for their names."""
     from everlearn import plots
+    from everlearn.experiments.names import file_name
 
     histories = {name: [run.history for run in runs] for name, runs in results.items()}
     looks = [look for runs in histories.values() for history in runs for look in history]
     stem = "-".join([*results, next(iter(results.values()))[0].stream, *([variant] if variant else [])])
 
     def path(what: str) -> Path:
-        return folder / f"{stem}-{what}.png"
+        return folder / f"{file_name(f'{stem}-{what}')}.png"
 
     pictures = [
         plots.accuracy_over_stream(histories, path("accuracy")),

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from everlearn import learners
-from everlearn.experiments.store import Record
+from everlearn.experiments.record import METRICS, Record
 
 __all__ = ["how", "write_csv", "write_json"]
 
-METRICS = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
 MEASURED = (*METRICS, "memory_bytes", "samples_per_second", "together")
 COLUMNS = (
     "key", "learner", "stream", "seed", "imbalance", "batch_size", "scenario", "amount",

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from everlearn.experiments.job import key_of
-from everlearn.experiments.store import Record
+from everlearn.experiments.names import file_name
+from everlearn.experiments.record import Record, check_run
 
 __all__ = ["MINIATURE", "export", "read"]
 
@@ -31,7 +32,7 @@ def export(records: Iterable[Record], folder: Path) -> list[Path]:
     files: dict[Path, dict[str, Record]] = {}
     for record in records:
         if record.error is None and record.result is not None and record.job["stream"] != MINIATURE:
-            path = folder / record.job["stream"] / f"{record.job['learner']}.json"
+            path = folder / file_name(record.job["stream"]) / f"{file_name(record.job['learner'])}.json"
             if path not in files:
                 files[path] = {old.key: old for old in (_read_file(path) if path.exists() else ())}
             name = key_of(record.job, record.settings)
@@ -92,7 +93,7 @@ def _read_file(path: Path) -> list[Record]:
         content = json.loads(path.read_text("utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}")
-        return [
+        records = [
             Record(
                 # By the settings that were in force, whatever the defaults were then.
                 key=key_of(group["job"] | {"seed": run["seed"]}, group["settings"]),
@@ -106,5 +107,6 @@ def _read_file(path: Path) -> list[Record]:
             for group in content["groups"]
             for run in group["runs"]
         ]
-    except (ValueError, KeyError, TypeError) as error:
+        return [check_run(record, path) for record in records]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is no file of results as everlearn writes them ({error!r})") from error

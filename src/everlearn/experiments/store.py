@@ -14,6 +14,7 @@ from typing import Any
 
 from everlearn.engine.result import Result
 from everlearn.experiments.job import Job, key
+from everlearn.experiments.record import Record, check_record
 from everlearn.experiments.runner import Outcome
 from everlearn.experiments.settings import settings_in_force
 
@@ -21,6 +22,18 @@ __all__ = ["Record", "Store", "record"]
 
 FORMAT = 1
 PATIENCE = 60.0  # seconds that one writer waits for another
+FIELDS = [field.name for field in dataclasses.fields(Record)]
+# What each kind of error of SQLite's means for a person, by how its name begins.
+SENTENCES = {
+    "SQLITE_BUSY": "is in use by another process; wait until that ends, and run the same command again",
+    "SQLITE_LOCKED": "is in use by another process; wait until that ends, and run the same command again",
+    "SQLITE_CORRUPT": "is damaged; restore a copy of it, or name another file",
+    "SQLITE_READONLY": "can only be read; make the file and its folder writable, or name another file",
+    "SQLITE_FULL": "can't be written, since the disk is full; make room, and run the same command again",
+    "SQLITE_IOERR": "can't be read or written, since the disk fails; check the disk, or name another file",
+    "SQLITE_PERM": "can't be opened; check the permissions of the file and its folder, or name another file",
+    "SQLITE_CANTOPEN": "can't be opened; check the permissions of the file and its folder, or name another file",
+}
 
 TABLE = """
 create table if not exists runs (
@@ -40,29 +53,6 @@ where runs.error is not null
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """One run, as it is stored.
-
-    key: names the run: a hash of what determines its numbers.
-    job: what was asked for, with the settings that are set beside the benchmark's.
-    settings: every setting that was in force, the network's name included.
-    version: everlearn's, with the commit where known. hardware: in words. started: ISO time, UTC.
-    seconds: of training alone; where result["together"] is above 1, of so many runs together.
-    error: one sentence if it failed. result: what it came to if it did not; accuracies are fractions.
-    """
-
-    key: str
-    job: dict[str, Any]
-    settings: dict[str, Any]
-    version: str
-    hardware: str
-    started: str
-    seconds: float
-    error: str | None
-    result: dict[str, Any] | None
-
-
 class Store:
     """The runs in one file, created with its folders if it is not there.
 
@@ -76,17 +66,18 @@ class Store:
         self.path = Path(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._open() as connection:
-                self._prepare(connection)
-        except (sqlite3.DatabaseError, FileExistsError, IsADirectoryError) as error:
+        except OSError as error:
             raise ValueError(
-                f"{self.path} is no store of runs ({error}); name another file, or one that does not exist yet"
+                f"{self.path} is no store of runs, since its folder can't be made ({error.strerror}); "
+                "name another file"
             ) from None
+        with self._open(write=not self.path.exists()) as connection:
+            self._prepare(connection)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         found = connection.execute("pragma user_version").fetchone()[0]
-        tables = connection.execute("select count(*) from sqlite_master").fetchone()[0]
-        if found not in (0, FORMAT) or (found == 0 and tables):
+        parts = connection.execute("select type, name from sqlite_master where type != 'index'").fetchall()
+        if found not in (0, FORMAT) or (found == 0 and parts):
             raise ValueError(
                 f"{self.path} is no store of this version's runs (format {found}, not {FORMAT}); name another file"
             )
@@ -96,32 +87,72 @@ class Store:
             connection.execute(TABLE)
             connection.execute(f"pragma user_version = {FORMAT}")
             connection.execute("commit")
+        elif [tuple(part) for part in parts] != [("table", "runs")] or self._columns(connection) != FIELDS:
+            raise ValueError(
+                f"{self.path} is no store of runs (it holds other tables than one of runs); name another file"
+            )
+
+    def _columns(self, connection: sqlite3.Connection) -> list[str]:
+        return [column[0] for column in connection.execute("select * from runs limit 0").description]
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one deed: none is carried into another thread or process."""
-        with closing(sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)) as connection:
-            connection.row_factory = sqlite3.Row
-            yield connection
+    def _open(self, write: bool = False) -> Iterator[sqlite3.Connection]:
+        """One connection per operation: none is carried into another thread or process.
+
+        What SQLite says of a file becomes a ValueError in one sentence.
+        """
+        try:
+            with closing(self._connect(write)) as connection:
+                connection.row_factory = sqlite3.Row
+                yield connection
+        except sqlite3.Error as error:
+            raise ValueError(_sentence(self.path, error)) from None
+
+    def _connect(self, write: bool) -> sqlite3.Connection:
+        """A connection; to a file that can only be read, where nothing is to be written."""
+        connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+        try:
+            connection.execute("pragma user_version")
+        except sqlite3.OperationalError:
+            connection.close()
+            log = Path(f"{self.path}-wal")  # what was written last, if the file itself does not have it yet
+            if write or not self.path.is_file() or (log.exists() and log.stat().st_size):
+                raise
+            # SQLite keeps a file beside its log, which it can't where the folder is read-only.
+            uri = f"{self.path.absolute().as_uri()}?immutable=1"
+            return sqlite3.connect(uri, uri=True, isolation_level=None)
+        return connection
 
     def add(self, record: Record) -> bool:
         """Keep a run, unless it is already there and done; says whether it was kept."""
         row = dataclasses.asdict(record)
         for name in ("job", "settings", "result"):
             row[name] = None if row[name] is None else json.dumps(row[name])
-        with self._open() as connection:
+        with self._open(write=True) as connection:
             return connection.execute(ADD, row).rowcount > 0
 
     def get(self, key: str) -> Record | None:
         """The run of this key, if it is there."""
         with self._open() as connection:
             row = connection.execute("select * from runs where key = ?", (key,)).fetchone()
-        return None if row is None else _read(row)
+        return None if row is None else self._read(row)
 
     def records(self) -> list[Record]:
         """All runs, in the order they were stored."""
         with self._open() as connection:
-            return [_read(row) for row in connection.execute("select * from runs order by rowid")]
+            return [self._read(row) for row in connection.execute("select * from runs order by rowid")]
+
+    def _read(self, row: sqlite3.Row) -> Record:
+        values = dict(row)
+        try:
+            for name in ("job", "settings", "result"):
+                values[name] = None if values[name] is None else json.loads(values[name])
+        except (ValueError, TypeError, RecursionError):
+            raise ValueError(
+                f"the run {str(values['key'])[:40]!r} in {self.path} can't be read; "
+                "restore a copy of the file, or name another"
+            ) from None
+        return check_record(Record(**values), self.path)
 
     def merge(self, records: Iterable[Record]) -> int:
         """Take over those runs of another store that this one lacks; says how many came in."""
@@ -133,11 +164,13 @@ class Store:
         return there is None or (record.error is None, record.started) > (there.error is None, there.started)
 
 
-def _read(row: sqlite3.Row) -> Record:
-    values = dict(row)
-    for name in ("job", "settings", "result"):
-        values[name] = None if values[name] is None else json.loads(values[name])
-    return Record(**values)
+def _sentence(path: Path, error: sqlite3.Error) -> str:
+    """What is wrong with a store, and what to do about it."""
+    name = getattr(error, "sqlite_errorname", "")
+    for kind, words in SENTENCES.items():
+        if name.startswith(kind):
+            return f"{path} {words}"
+    return f"{path} is no store of runs ({error}); name another file, or one that does not exist yet"
 
 
 def record(job: Job, outcome: Outcome) -> Record:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from everlearn.experiments import results, statistics
 from everlearn.experiments.experiment import Cell, Experiment, experiment, experiments, key
+from everlearn.experiments.record import Record, check_run
 from everlearn.experiments.results import MINIATURE
 from everlearn.experiments.statistics import Difference, Summary
-from everlearn.experiments.store import Record, Store
+from everlearn.experiments.store import Store
 
 __all__ = ["QUICK", "Comparison", "MeasuredCell", "Table", "fill", "percent", "read", "tables"]
 
@@ -265,6 +266,7 @@ def read(stores: Sequence[Path]) -> list[Record]:
                 f"{path} is not there; `everlearn reproduce` writes such a store, by default runs/store.sqlite"
             )
         for record in results.read(path) if path.is_dir() else Store(path).records():
+            check_run(record, path)
             other = best.get(record.key)
             if other is None or (record.error is None, record.started) > (other.error is None, other.started):
                 best[record.key] = record

@@ -46,11 +46,11 @@ def _badge(verdict: str) -> str:
 
 
 def _row(place: str, finding: Finding) -> str:
-    text = escape(finding.check.text)
+    text, verdict = escape(finding.check.text), escape(finding.verdict)
     check = f'<th scope="row" data-value="{text}"><code>{text}</code></th>'
     d, paper = finding.difference, finding.paper
     if d is None:
-        return f'<tr>{check}<td colspan="5"><small>{finding.verdict}</small></td></tr>'
+        return f'<tr>{check}<td colspan="5"><small>{verdict}</small></td></tr>'
     link = f'<a href="#{place}">'
     # Intervals are sorted by where they begin.
     interval = (
@@ -61,5 +61,5 @@ def _row(place: str, finding: Finding) -> str:
     return (
         f'<tr>{check}<td data-value="{d.mean:.4f}">{link}{signed(d.mean)}</a></td>{interval}'
         f'<td data-value="{"" if paper is None else paper}">{signed(paper, 1)}</td>'
-        f'<td data-value="{d.n}">{d.n}</td><td data-value="{finding.verdict}">{escape(finding.verdict)}</td></tr>'
+        f'<td data-value="{d.n}">{d.n}</td><td data-value="{verdict}">{verdict}</td></tr>'
     )

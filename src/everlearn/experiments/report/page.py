@@ -54,7 +54,7 @@ def page(
     runs = "".join(runs_of(table) + behind_table(table) for table in shown)
     runs += behind_checks(told, known, shown) if told else ""
     data = "".join(
-        f'<script type="text/plain" id="data-{name}" data-type="{kind}">{_in_script(exports[name])}</script>'
+        f'<div hidden id="data-{name}" data-type="{kind}">{_exact(exports[name])}</div>'
         for name, kind in (("csv", "text/csv"), ("json", "application/json"))
     )
     return f"""<!doctype html>
@@ -96,9 +96,9 @@ def _file(name: str) -> str:
     return files("everlearn.experiments.report").joinpath(name).read_text("utf-8")
 
 
-def _in_script(text: str) -> str:
-    """A text that can't end the script it stands in."""
-    return text.replace("</", "<\\/")
+def _exact(text: str) -> str:
+    """A text whose element has it to the letter; in a script, some texts would end it or the page's own."""
+    return escape(text).replace("\r", "&#13;")
 
 
 def _top(shown: Sequence[Table], records: Sequence[Record]) -> str:
@@ -162,7 +162,7 @@ def _panel(table: Table, pictures: Sequence[Picture]) -> str:
     main = resources_table(table) if table.resources else parts.main_table(table)
     figures = "".join(
         f'<figure class="{picture.kind}">{picture.svg}<figcaption>{in_html(picture.caption)} '
-        f"<code>figures/{picture.name}.svg</code>, <code>.png</code></figcaption></figure>"
+        f"<code>figures/{escape(picture.name)}.svg</code>, <code>.png</code></figcaption></figure>"
         for picture in pictures
     )
     found = table.comparisons()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -11,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from everlearn.evaluation.history import Evaluation
+from everlearn.experiments.names import file_name
 from everlearn.experiments.report import figures
 from everlearn.experiments.report.page import Picture
 from everlearn.experiments.report.resources import memory_bars, speed_bars
 from everlearn.experiments.report.theme import inline_svg, width_of
+from everlearn.experiments.report.words import without_formulas
 from everlearn.experiments.store import Record
 from everlearn.experiments.tables import Table
 from everlearn.plots import style
@@ -54,7 +55,10 @@ def _figures(table: Table) -> Iterator[tuple[str, str, Callable[[], Figure], boo
     """Name, caption, how to draw it, and whether it follows the page's colours."""
     if not table.filled_columns:  # nothing but failures
         return
-    name, title = table.name, table.experiment.title if len(table.experiment.panels) == 1 else table.title
+    name, title = (
+        file_name(table.name),
+        table.experiment.title if len(table.experiment.panels) == 1 else table.title,
+    )
     if table.resources:
         yield f"{name}-speed", f"{title}: how fast each method learns.", lambda: speed_bars(table), True
         yield f"{name}-memory", f"{title}: what each method keeps.", lambda: memory_bars(table), True
@@ -83,8 +87,7 @@ def _figures(table: Table) -> Iterator[tuple[str, str, Callable[[], Figure], boo
             curves = _curves(table, column)
             if curves:
                 told = f"{column}: accuracy on the tasks seen, over the stream; bands are ± std over seeds."
-                file = "-".join(re.findall(r"[\w.+-]+", f"{name}-{column}-stream"))
-                yield file, told, partial(accuracy_over_stream, curves), True
+                yield file_name(f"{name}-{column}-stream"), told, partial(accuracy_over_stream, curves), True
 
 
 def _curves(table: Table, column: str) -> dict[str, list[list[Evaluation]]]:
@@ -94,7 +97,7 @@ def _curves(table: Table, column: str) -> dict[str, list[list[Evaluation]]]:
         cell = table.at(row, column)
         histories = [_history(run) for run in cell.runs] if cell is not None else []
         if histories and min(map(len, histories)) > 1:
-            found[row] = histories
+            found[without_formulas(row)] = histories
     return found
 
 

@@ -59,7 +59,8 @@ def inline_svg(svg: str, name: str, label: str, themed: bool = True) -> str:
     """
     text = svg[svg.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, count=1, flags=re.DOTALL)
-    text = re.sub(r'((?:\bid="|href="#|url\(#))', rf"\g<1>{name}-", text)
+    prefix = html.escape(re.sub(r"[^\w-]", "-", name))
+    text = re.sub(r'((?:\bid="|href="#|url\(#))', rf"\g<1>{prefix}-", text)
     if themed:
         for colour, variable in _themes().items():
             text = re.sub(rf"(fill|stroke): {colour}\b", rf"\1: var(--{variable})", text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-__all__ = ["in_html", "in_math", "number", "proper", "signed"]
+__all__ = ["in_html", "in_math", "number", "proper", "signed", "without_formulas"]
 
 PROPER = {
     "cope": "CoPE",
@@ -43,7 +43,17 @@ def in_math(text: str) -> str:
     >>> in_math("S(T_10)"), in_math("memory |M_r|"), in_math("cope")
     ('$S(T_{10})$', 'memory $|M_{r}|$', 'CoPE')
     """
-    return SYMBOL.sub(lambda found: f"${_subscripts(found[0], '_{', '}')}$", proper(text))
+    plain = without_formulas(proper(text))
+    return SYMBOL.sub(lambda found: f"${_subscripts(found[0], '_{', '}')}$", plain)
+
+
+def without_formulas(text: str) -> str:
+    """A text for a figure, of which nothing is taken for a formula.
+
+    >>> print(without_formulas("5$ or 6$"))
+    5\\$ or 6\\$
+    """
+    return text.replace("$", r"\$")
 
 
 def in_html(text: str) -> str:

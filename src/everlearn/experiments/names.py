@@ -1,0 +1,22 @@
+"""Names from a store or a file of results as names of files: whatever they are, they stay in their folder."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+__all__ = ["file_name"]
+
+SAFE = re.compile(r"[\w+-][\w.+-]{0,119}")
+
+
+def file_name(text: str) -> str:
+    """The name of a file or a folder for a text; one that can't be a name gets letters that tell it from others.
+
+    >>> file_name("split-mnist"), file_name("../../etc/passwd")
+    ('split-mnist', 'etc-passwd-3754d6cb')
+    """
+    if SAFE.fullmatch(text):
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return "-".join([*re.findall(r"[\w+-]+", text[:200]), ""])[:100] + digest
