@@ -179,3 +179,37 @@ def test_every_learner_by_name_is_taken_or_refused_in_words():
             assert isinstance(OnlineClassifier(name).learner_, Learner)
         except ValueError as error:
             assert "must be told" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("kind", [CoPEClassifier, OnlineClassifier])
+def test_a_misspelt_parameter_is_named_with_the_nearest(kind):
+    right = {CoPEClassifier: "hidden", OnlineClassifier: "settings"}[kind]
+    wrong = right.replace("dd", "d").replace("tt", "t")
+    with pytest.raises(
+        TypeError, match=rf"^{kind.__name__} has no parameter '{wrong}'; did you mean '{right}'\?"
+    ):
+        kind(**{wrong: 16})
+
+
+def test_a_checked_parameter_is_still_seen_by_river():
+    model = CoPEClassifier(hidden=16, seed=3)
+    assert model._get_params()["hidden"] == 16
+    assert model.clone().hidden == 16
+
+
+@pytest.mark.parametrize("columns", [[0, 1, 2], ["a", 1, ("b", 2)]])
+def test_columns_of_a_dataframe_may_be_named_by_anything(columns):
+    frame = pd.DataFrame(np.eye(3), columns=columns)
+    model = CoPEClassifier(hidden=8, batch_size=3, seed=0)
+    model.learn_many(frame, pd.Series(["x", "y", "z"]))
+    assert len(model.predict_many(frame)) == 3
+
+
+@pytest.mark.parametrize(
+    "values", [np.eye(3)[::-1], np.eye(3).astype(">f4"), np.eye(3).astype(">i2")[:, ::-1]]
+)
+def test_arrays_in_another_byte_order_or_read_backwards_are_taken(values):
+    model, other = (CoPEClassifier(hidden=8, batch_size=3, seed=0) for _ in range(2))
+    model.learn_many(pd.DataFrame(values), pd.Series(["x", "y", "z"]))
+    other.learn_many(pd.DataFrame(np.array(values, np.float64)), pd.Series(["x", "y", "z"]))
+    assert model.predict_proba_one({0: 1.0}) == other.predict_proba_one({0: 1.0})

@@ -7,6 +7,7 @@ import inspect
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -207,3 +208,35 @@ def test_none_of_these_is_no_answer_of_scikit_learns():
     X, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match="unknown can't be set here"):
         OnlineClassifier("cope", settings={"unknown": 0.1, "hidden": 16}).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [CoPEClassifier, OnlineClassifier])
+def test_a_misspelt_parameter_is_named_with_the_nearest(kind):
+    with pytest.raises(
+        TypeError, match=rf"^{kind.__name__} has no parameter 'epoch'; did you mean 'epochs'\?"
+    ):
+        kind(epoch=3)
+
+
+def test_a_dataframe_with_columns_named_by_numbers_is_taken():
+    frame = pd.DataFrame(np.eye(4), columns=[10, 20, 30, 40])
+    model = CoPEClassifier(hidden=8, random_state=0).fit(frame, [0, 1, 0, 1])
+    np.testing.assert_array_equal(model.predict(frame), model.predict(frame.to_numpy()))
+
+
+def test_columns_named_by_words_and_by_numbers_are_refused_in_one_sentence():
+    frame = pd.DataFrame(np.eye(4), columns=["a", 1, "b", 2])
+    sentence = r"^X names its columns by int and str: name all of them by strings, X.columns = "
+    with pytest.raises(TypeError, match=sentence):
+        CoPEClassifier(hidden=8).fit(frame, [0, 1, 0, 1])
+    model = CoPEClassifier(hidden=8).partial_fit(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(TypeError, match=sentence):
+        model.predict(frame)
+
+
+@pytest.mark.parametrize("X", [np.eye(4)[::-1], np.eye(4).astype(">f8"), np.eye(4).astype(">u2")[:, ::-1]])
+def test_arrays_in_another_byte_order_or_read_backwards_are_taken(X):
+    y = np.array([0, 1, 0, 1])
+    strange = CoPEClassifier(hidden=8, random_state=0).fit(X, y.astype(">i8")[::-1])
+    plain = CoPEClassifier(hidden=8, random_state=0).fit(np.array(X, np.float64), y[::-1].copy())
+    np.testing.assert_array_equal(strange.predict_proba(X), plain.predict_proba(np.array(X, np.float64)))

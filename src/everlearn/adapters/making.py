@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+import inspect
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +17,20 @@ from torch import nn
 from everlearn import learners
 from everlearn.learners.base import Learner
 from everlearn.learners.cope import CoPESettings
-from everlearn.words import is_whole
+from everlearn.words import is_whole, nearest
 
-__all__ = ["Frozen", "check_batch_size", "cope_settings", "freeze", "make", "probabilities", "thaw"]
+__all__ = [
+    "Frozen",
+    "check_batch_size",
+    "cope_settings",
+    "freeze",
+    "known_parameters",
+    "make",
+    "probabilities",
+    "thaw",
+]
+
+Initialise = TypeVar("Initialise", bound=Callable[..., None])
 
 Frozen = tuple[type[Learner], str | nn.Module, bytes, str]
 """A learner's class, its network as it was given, its tensors as safetensors, and the meta of its state."""
@@ -39,6 +53,20 @@ def cope_settings(estimator: Any) -> dict[str, Any]:
     """CoPE's settings, each as the parameter of an estimator that has its name."""
     names = [field.name for field in dataclasses.fields(CoPESettings)]
     return {name: getattr(estimator, name) for name in names if hasattr(estimator, name)}
+
+
+def known_parameters(initialise: Initialise) -> Initialise:
+    """An estimator's `__init__` that refuses a parameter it does not have, and names the nearest that it has."""
+    known = list(inspect.signature(initialise).parameters)[1:]
+
+    @functools.wraps(initialise)
+    def checked(self: Any, *arguments: Any, **named: Any) -> None:
+        for name in named:
+            if name not in known:
+                raise TypeError(f"{type(self).__name__} has no parameter {name!r}{nearest(name, known)}")
+        initialise(self, *arguments, **named)
+
+    return cast(Initialise, checked)
 
 
 def check_batch_size(batch_size: int) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from everlearn.adapters.gathering import Gathering
-from everlearn.adapters.making import cope_settings, make, probabilities
+from everlearn.adapters.making import cope_settings, known_parameters, make, probabilities
 from everlearn.learners.base import Learner
 from everlearn.losses import Gradient
 from everlearn.memory.labels import Label
@@ -143,6 +143,7 @@ class OnlineClassifier(_RiverClassifier):
 
     """
 
+    @known_parameters
     def __init__(
         self,
         learner: str | type[Learner] = "cope",
@@ -208,6 +209,7 @@ class CoPEClassifier(_RiverClassifier):
 
     """
 
+    @known_parameters
     def __init__(
         self,
         network: str | nn.Module = "mlp",

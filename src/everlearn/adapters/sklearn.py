@@ -15,7 +15,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from everlearn.adapters.making import check_batch_size, cope_settings, freeze, make, probabilities, thaw
+from everlearn.adapters.making import (
+    check_batch_size,
+    cope_settings,
+    freeze,
+    known_parameters,
+    make,
+    probabilities,
+    thaw,
+)
 from everlearn.learners.base import Learner
 from everlearn.losses import Gradient
 
@@ -95,12 +103,14 @@ class _SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[NDArray[np.float32], NDArray[Any]]:
         check_batch_size(self.batch_size)
+        _check_names(X)
         X, y = validate_data(self, X, y, dtype=np.float32, reset=reset)
         check_classification_targets(y)
         return X, y
 
     def _samples(self, X: Any) -> Any:
         check_is_fitted(self)
+        _check_names(X)
         return validate_data(self, X, dtype=np.float32, reset=False)
 
     def _new(self, random: np.random.RandomState) -> Learner:
@@ -128,6 +138,16 @@ class _SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def __setstate__(self, state: dict[str, Any]) -> None:
         learnt = {"learner_": thaw(state["learner_"], state["device"])} if "learner_" in state else {}
         super().__setstate__(state | learnt)
+
+
+def _check_names(X: Any) -> None:
+    """Refuse a dataframe that names some of its columns by words and others not."""
+    kinds = {"str" if isinstance(name, str) else type(name).__name__ for name in getattr(X, "columns", ())}
+    if "str" in kinds and len(kinds) > 1:
+        raise TypeError(
+            f"X names its columns by {' and '.join(sorted(kinds))}: name all of them by strings, "
+            "X.columns = X.columns.astype(str), or none"
+        )
 
 
 def _together(parts: list[Any]) -> NDArray[Any]:
@@ -160,6 +180,7 @@ class OnlineClassifier(_SklearnClassifier):
     True
     """
 
+    @known_parameters
     def __init__(
         self,
         learner: str | type[Learner] = "cope",
@@ -205,6 +226,7 @@ class CoPEClassifier(_SklearnClassifier):
     De Lange, M. and Tuytelaars, T. Continual Prototype Evolution. ICCV 2021.
     """
 
+    @known_parameters
     def __init__(
         self,
         *,
