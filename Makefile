@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test lint docs hashes bench clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/everlearn demo
@@ -30,6 +30,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
+
+# requirements-test.txt pins the same versions with the sha256 of every file that PyPI has of them, torch apart, whose
+# CPU build is not on PyPI. To check them all: `pip install torch==2.13.0`, then
+# `pip install --require-hashes --no-deps -r requirements-test.txt`, then `pip install --no-deps -e .`.
+# After a change of constraints.txt, `make hashes` (with uv) writes the file anew.
+hashes:
+	uv pip compile constraints.txt --no-deps --no-emit-package torch --generate-hashes --no-annotate --quiet \
+		--custom-compile-command 'make hashes' -o requirements-test.txt
 
 # PEERS=PATH names an interpreter that has Avalanche and deep-river; MNIST missing stops only the benchmark of seeds.
 PEERS ?= $(BIN)/python
