@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from everlearn import CoPE, Evaluator, run
 from everlearn.streams import as_stream, stream
-from everlearn.streams.base import Batch
+from everlearn.streams.base import Batch, native
+from everlearn.streams.recording import record
 
 X = np.arange(12.0).reshape(6, 2)
 Y = ["a", "b", "a", "c", "b", "a"]
@@ -223,3 +225,35 @@ def test_tests_that_are_no_pairs_are_refused() -> None:
 def test_a_batch_of_no_samples_is_refused() -> None:
     with pytest.raises(ValueError, match="batch_size must be at least 1, not 0"):
         as_stream((X, Y), batch_size=0)
+
+
+STRANGE = {
+    "backwards": lambda x: x[::-1],
+    "columns backwards": lambda x: x[:, ::-1],
+    "another byte order": lambda x: x.astype(">f4"),
+    "big-endian integers": lambda x: np.rint(10 * x).astype(">i2"),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_a_run_takes_arrays_in_another_byte_order_or_read_backwards(kind, tmp_path) -> None:
+    """Also where it is kept on disk, which takes the fingerprint of a batch."""
+    x = STRANGE[kind](np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32))
+    y = np.arange(40) % 2
+
+    def accuracy(x, y, **options) -> float:
+        source = as_stream((x, y), tests=(x, y))
+        learner = CoPE(hidden=8, memory_size=20, device="cpu")
+        return run(learner, source, Evaluator(every=2), **options).accuracy
+
+    plain = np.array(x.tolist(), np.float32)
+    expected = accuracy(plain, y)
+    assert accuracy(x, y.astype(">i8")[::-1][::-1], checkpoint=tmp_path / "run") == expected
+    recorded = record(as_stream((x, y), tests=(x, y)), tmp_path / "a.stream")
+    learner = CoPE(hidden=8, memory_size=20, device="cpu")
+    assert run(learner, recorded, Evaluator(every=2)).accuracy == expected
+
+
+def test_an_array_that_torch_takes_is_handed_on_itself() -> None:
+    for x in (np.eye(3), np.eye(3).T, torch.eye(3), [1.0], None):
+        assert native(x) is x

@@ -23,7 +23,7 @@ from everlearn.engine.run_record import PLAIN, SEEN, read_record
 from everlearn.evaluation.record import to_record
 from everlearn.learners.state import under
 from everlearn.memory.labels import as_labels, encode_label
-from everlearn.streams.base import Batch
+from everlearn.streams.base import Batch, native
 from everlearn.words import differing
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def restore(run: Run, path: Path) -> int:
 
 def fingerprint(batch: Batch) -> int:
     """A number that tells this batch from another, to find that a stream is not the one it was."""
-    samples = torch.as_tensor(batch.x).detach().cpu().contiguous()
+    samples = torch.as_tensor(native(batch.x)).detach().cpu().contiguous()
     labels = json.dumps([encode_label(label) for label in as_labels(batch.y)])
     if samples.numel() == 0:
         return zlib.crc32(labels.encode())

@@ -6,10 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["Batch", "Stream", "Tests"]
+import numpy as np
+
+__all__ = ["Batch", "Stream", "Tests", "native"]
 
 Tests = tuple[tuple[Any, Any], ...]
 """For each concept, held-out samples and their labels."""
+
+
+def native(x: Any) -> Any:
+    """An array as torch takes it: in this machine's byte order, and not stepping backwards; anything else as it is.
+
+    >>> native(np.arange(3, dtype=">i4")[::-1]).tolist()
+    [2, 1, 0]
+    """
+    if isinstance(x, np.ndarray) and (not x.dtype.isnative or any(step < 0 for step in x.strides)):
+        return np.ascontiguousarray(x, x.dtype.newbyteorder("="))
+    return x
 
 
 class Batch(NamedTuple):
