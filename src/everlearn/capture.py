@@ -9,6 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from everlearn.transaction import suspended
+
 __all__ = ["Captured", "Graphed"]
 
 # How often a shape is met eagerly before it is worth a graph; libraries also set themselves up meanwhile.
@@ -59,6 +61,6 @@ class Captured:
         places = [part.clone() for part in inputs]
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
+        with suspended(), torch.cuda.graph(graph):
             self._function(*places)
         return graph, places

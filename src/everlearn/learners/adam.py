@@ -8,6 +8,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from everlearn.sgd import finite_norm
+from everlearn.transaction import current
+
 __all__ = ["Adam"]
 
 FIRST, SECOND = 0.9, 0.999  # how much of each moment stays at a step
@@ -44,11 +47,11 @@ class Adam:
 
     def add(self, parameters: Iterable[Tensor]) -> None:
         """Optimise these as well from now on."""
-        for part in parameters:
-            self.parameters.append(part)
-            self._first.append(torch.zeros_like(part))
-            self._second.append(torch.zeros_like(part))
-            self._ages.append(0)
+        new = list(parameters)
+        self.parameters = [*self.parameters, *new]
+        self._first = [*self._first, *(torch.zeros_like(part) for part in new)]
+        self._second = [*self._second, *(torch.zeros_like(part) for part in new)]
+        self._ages = [*self._ages, *(0 for _ in new)]
 
     def descend(self, loss: Tensor) -> None:
         """One step down a loss that depends on all parameters."""
@@ -56,22 +59,32 @@ class Adam:
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor]) -> None:
-        """One step against a gradient, given by parameter; it may be overwritten."""
+        """One step against a gradient, given by parameter; it may be overwritten.
+
+        The moments and parameters get new tensors, so that a step which fails leaves the old ones.
+        """
+        finite_norm(gradients)
         if self.decay:
             torch._foreach_add_(gradients, self.parameters, alpha=2 * self.decay)
         if self.clip is not None:
             torch._foreach_clamp_max_(gradients, self.clip)
             torch._foreach_clamp_min_(gradients, -self.clip)
-        torch._foreach_lerp_(self._first, gradients, 1 - FIRST)
-        torch._foreach_mul_(self._second, SECOND)
-        torch._foreach_addcmul_(self._second, gradients, gradients, value=1 - SECOND)
-        self._ages = [age + 1 for age in self._ages]
+        first = torch._foreach_lerp(self._first, gradients, 1 - FIRST)
+        second = torch._foreach_mul(self._second, SECOND)
+        torch._foreach_addcmul_(second, gradients, gradients, value=1 - SECOND)
+        ages = [age + 1 for age in self._ages]
         # Both moments began at 0, and are divided by how much of them is not that.
-        spread = torch._foreach_sqrt(self._second)
-        torch._foreach_div_(spread, [math.sqrt(1 - SECOND**age) for age in self._ages])
+        spread = torch._foreach_sqrt(second)
+        torch._foreach_div_(spread, [math.sqrt(1 - SECOND**age) for age in ages])
         torch._foreach_add_(spread, TINY)
-        sizes = [-self.learning_rate / (1 - FIRST**age) for age in self._ages]
-        torch._foreach_addcdiv_(self.parameters, self._first, spread, sizes)
+        sizes = [-self.learning_rate / (1 - FIRST**age) for age in ages]
+        moved = torch._foreach_addcdiv(self.parameters, first, spread, sizes)
+        transaction = current()
+        if transaction is None:
+            torch._foreach_copy_(self.parameters, moved)
+        else:
+            transaction.replace(self.parameters, moved)
+        self._first, self._second, self._ages = list(first), list(second), ages
 
     def nbytes(self) -> int:
         """Bytes of the moments."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ from everlearn.learners.base import Learner, Settings
 from everlearn.learners.state import under
 from everlearn.memory.labels import Label
 from everlearn.networks import SoftmaxNetwork
+from everlearn.randomness import DrawFrom
+from everlearn.transaction import current
 
 __all__ = ["Additions", "WithAdditions"]
 
@@ -84,11 +87,8 @@ class WithAdditions(Learner):
         """A user's function may refuse a batch, too, and is tried on it before anything changes."""
         super()._try(x)
         if callable(self.settings.augmentation):
-            with torch.random.fork_rng(devices=[]):
+            with DrawFrom(torch.Generator()):
                 self._own_view(x.to(self.device, copy=True))
-
-    def _draws_by_itself(self) -> bool:
-        return super()._draws_by_itself() or callable(self.settings.augmentation)
 
     def drawn(self, batch: int) -> int:
         """As many as were asked for, or as the batch has."""
@@ -133,7 +133,8 @@ class WithAdditions(Learner):
             return x, old
         both = torch.cat([x, old])
         if own:
-            both = self._own_view(both)
+            with DrawFrom(self.generator):
+                both = self._own_view(both)
         for change, number in zip(self._changes, numbers, strict=True):
             both = change(both, number)
         return both[: len(x)], both[len(x) :]
@@ -204,6 +205,7 @@ class WithAdditions(Learner):
         average, self._average = self._average, None
         super()._forget_class(slot)
         if average is not None and self.network is not None:
+            average = average.copy()
             average.forget(slot)
             self._average = Average(self.network, average)
 
@@ -254,28 +256,39 @@ class Average:
                     slice(min(sizes)) for sizes in zip(part.shape, theirs[name].shape, strict=True)
                 )
                 theirs[name][shared] = part[shared]
-        pairs = list(zip(self._floats(self.network), self._floats(network), strict=True))
-        self._means, self._weights = [mean for mean, _ in pairs], [weight for _, weight in pairs]
+        self._means, self._weights = self._floats(self.network), self._floats(network)
 
     @staticmethod
     def _floats(network: nn.Module) -> list[Tensor]:
         """The tensors that are averaged, each once: layers may share one."""
-        held = {part.data_ptr(): part for part in network.state_dict().values() if part.is_floating_point()}
-        return list(held.values())
+        parts = dict(network.named_parameters(remove_duplicate=False)) | dict(
+            network.named_buffers(remove_duplicate=False)
+        )
+        held = (parts[name] for name in network.state_dict(keep_vars=True) if name in parts)
+        return list({id(part): part for part in held if part.is_floating_point()}.values())
 
     @torch.no_grad()
     def follow(self, decay: float, age: Tensor) -> None:
         """Move towards the weights as they are now. Tensors alone."""
         if not self._means:  # a fixed embedding
             return
+        transaction = current()
         if age.is_cuda:
+            if transaction is not None:
+                transaction.keep(self._means)
             share = 1 - ((1 + age[0]) / (10 + age[0])).clamp(max=decay)
             changes = torch._foreach_sub(self._weights, self._means)
             torch._foreach_mul_(changes, share)
             torch._foreach_add_(self._means, changes)
+            return
+        young = (1 + int(age)) / (10 + int(age))
+        move = functools.partial(
+            torch._foreach_lerp_, self._means, self._weights, 1 - min(decay, young)
+        )
+        if transaction is None:
+            move()
         else:
-            young = (1 + int(age)) / (10 + int(age))
-            torch._foreach_lerp_(self._means, self._weights, 1 - min(decay, young))
+            transaction.at_commit(self._means, move)
 
     def forget(self, slot: int) -> None:
         """Remove the logit of a class, if there are any; those after it move down by one."""

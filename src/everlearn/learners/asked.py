@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -25,11 +25,27 @@ class Asked:
 
     def add(self, ids: Sequence[Label], x: Tensor, size: int) -> None:
         """Keep these, and of all that wait only the last `size`."""
+        waiting = self.samples.copy()
         for key, sample in zip(ids, x, strict=True):
-            self.samples.pop(key, None)  # asked again: it now is the newest
-            self.samples[key] = sample.clone()
-        for key in list(self.samples)[: max(len(self) - size, 0)]:
-            del self.samples[key]
+            waiting.pop(key, None)  # asked again: it now is the newest
+            waiting[key] = sample.clone()
+        for key in list(waiting)[: max(len(waiting) - size, 0)]:
+            del waiting[key]
+        self.samples = waiting
+
+    def remove(self, ids: Iterable[Label]) -> None:
+        """These wait no longer."""
+        gone = set(ids)
+        self.samples = {key: sample for key, sample in self.samples.items() if key not in gone}
+
+    def keep_only(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        """Drop what is not of this kind: asked before the first batch, it could never be learnt."""
+        of_kind = {
+            key: sample
+            for key, sample in self.samples.items()
+            if (tuple(sample.shape), sample.dtype) == (shape, dtype)
+        }
+        self.samples = of_kind
 
     def nbytes(self) -> int:
         """Bytes of the samples that wait."""

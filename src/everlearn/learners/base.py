@@ -26,11 +26,14 @@ from everlearn.learners.control import Controlled
 from everlearn.learners.late import Asking
 from everlearn.learners.predicting import NotLearntYet
 from everlearn.learners.settings import Settings
-from everlearn.learners.snapshot import in_turn
 from everlearn.learners.state import Stateful
-from everlearn.memory.labels import Label, as_labels
+from everlearn.memory.labels import Label, as_labels, shortened
+from everlearn.randomness import DrawFrom
+from everlearn.transaction import atomic, current
 
 __all__ = ["Learner", "NotLearntYet", "Settings"]
+
+LARGEST_TASK = 2**63 - 1
 
 
 class Learner(Asking, Controlled, Stateful):
@@ -43,9 +46,12 @@ class Learner(Asking, Controlled, Stateful):
     settings: the fields of the learner's `Settings`.
     """
 
-    @in_turn
+    @atomic
     def observe(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from one batch, the first time it is seen."""
+        self._observe(x, y, t)
+
+    def _observe(self, x: Any, y: Any, t: Any) -> None:
         x, labels, new = self._accept(x, y)
         self._try(x)
         self._hear(t, "observe")
@@ -53,7 +59,7 @@ class Learner(Asking, Controlled, Stateful):
         self._learn(x, self.prepare(labels))
         self.count(len(x))
 
-    @in_turn
+    @atomic
     def revisit(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from a batch again, where the horizon is wider than a batch. Nothing is stored or counted."""
         x, labels, new = self._accept(x, y, "revisit")
@@ -72,14 +78,17 @@ class Learner(Asking, Controlled, Stateful):
         """The task that the batch is of, checked before anything changes if the learner needs to know it."""
         if "t" not in self.needs:
             return None
+        name = type(self).__name__
         try:
-            return operator.index(t)
+            task = operator.index(t)
         except TypeError:
-            name = type(self).__name__
             raise ValueError(
-                f"{name}.{method} must be told t, the task of the batch, as an integer, not {t!r}: "
+                f"{name}.{method} must be told t, the task of the batch, as an integer, not {shortened(t)}: "
                 f"{method}(x, y, t)"
             ) from None
+        if abs(task) > LARGEST_TASK:
+            raise ValueError(f"{name}.{method} takes a t of at most 64 bits, not one of {task.bit_length()}")
+        return task
 
     def _accept(self, x: Any, y: Any, method: str = "observe") -> tuple[Tensor, list[Label], list[Label]]:
         """The batch, checked before anything changes: samples, labels, and those of the labels that are new."""
@@ -98,8 +107,9 @@ class Learner(Asking, Controlled, Stateful):
         if network is None or not self.may_refuse:
             return
         lengths = self.passed(len(x)) - self._tried
-        with torch.random.fork_rng(devices=[]):
+        with DrawFrom(torch.Generator()) as tried:
             try_batch(network, x.to(self.device), lengths)
+        self._network_draws = self._network_draws or tried.drawn
         self._tried |= lengths
 
     def _trained_with(self) -> nn.Module | None:
@@ -124,19 +134,24 @@ class Learner(Asking, Controlled, Stateful):
         if self.sample_shape is None:
             self._begin(x)
         if new:
-            for label in new:
-                self.labels.add(label)
+            self.labels.extend(new)
             self._open_classes(len(self.labels))
 
     def _learn(self, x: Tensor, decided: list[NDArray[np.int64]]) -> None:
         self._least = None
         on_device = [torch.from_numpy(part).to(self.device, non_blocking=True) for part in decided]
-        with self._own_randomness() if self._draws_by_itself() else nullcontext():
+        self._prepare_network()
+        with DrawFrom(self.generator) if self._network_draws else nullcontext():
             (self._captured or self.learn)(x.to(self.device), *on_device)
 
-    def _draws_by_itself(self) -> bool:
-        """Whether the network may draw random numbers, as dropout does, which must be the same after a resume."""
-        return isinstance(self.given, nn.Module) and self.device.type == "cpu"
+    def _prepare_network(self) -> None:
+        """Put the network into training mode, and let a transaction remember what a pass changes."""
+        network, transaction = self.network, current()
+        assert network is not None
+        if not network.training:
+            network.train()
+        if transaction is not None and self._has_buffers:
+            transaction.keep_buffers(network)
 
     def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
         """What the host decides about a batch: its slots, the replay of each iteration, the rows that keep it.
@@ -200,7 +215,6 @@ class Learner(Asking, Controlled, Stateful):
         """One step of plain SGD down a loss."""
         self._move(torch.autograd.grad(loss, self.parameters))
 
-    @torch.no_grad()
     def _move(self, gradients: tuple[Tensor, ...] | list[Tensor]) -> None:
         """One step of plain SGD against a gradient, given by parameter."""
-        torch._foreach_add_(self.parameters, gradients, alpha=-self.settings.learning_rate)
+        self.sgd.step(gradients)

@@ -8,12 +8,17 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from everlearn.networks import as_input, check_name
 
 __all__ = ["as_device", "as_samples", "as_seed", "check_network", "check_samples", "probe", "try_batch"]
+
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
 
 
 def as_device(name: Any) -> torch.device:
@@ -39,7 +44,14 @@ def as_seed(seed: Any) -> int:
 
 
 def check_network(network: Any) -> None:
-    """Refuse what is neither a known name nor a module."""
+    """Refuse what is neither a known name nor a module, or a module whose state can't be saved."""
+    if isinstance(network, nn.Module):
+        for name, part in network.state_dict().items():
+            if not isinstance(part, Tensor):
+                raise ValueError(
+                    f"the network's {name} is of type {type(part).__name__}, and a learner saves tensors alone: "
+                    "let get_extra_state give a tensor"
+                )
     if isinstance(network, str):
         check_name(network)
     elif not isinstance(network, nn.Module):
@@ -52,17 +64,28 @@ def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
 
     keep_integers: whether other integers reach the network as they are (tokens, say), or as numbers.
     """
+    if isinstance(x, np.ndarray):
+        # torch knows neither another order of bytes nor rows that are read backwards.
+        x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))
     try:
         samples: Tensor = torch.as_tensor(x).detach()
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError, AttributeError):
         raise ValueError(
             f"{where} takes x as a tensor or an array of numbers, not {type(x).__name__}"
         ) from None
+    if samples.layout != torch.strided:
+        raise ValueError(f"{where} takes x as a dense tensor, not a sparse one: give x.to_dense()")
+    if samples.device.type == "meta":
+        raise ValueError(f"{where} got x on the device meta, which holds no values")
+    if samples.is_quantized:
+        raise ValueError(f"{where} takes x as plain numbers, not quantised ones: give x.dequantize()")
     if samples.is_complex():
         raise ValueError(f"{where} takes x as real numbers, not {samples.dtype}")
-    integer = not samples.is_floating_point() and samples.dtype != torch.uint8
-    narrow = samples.dtype == torch.float64 or (integer and not keep_integers)
-    return samples.float() if narrow else samples
+    if samples.dtype in WIDER:  # types that torch can hardly compute with
+        samples = samples.to(WIDER[samples.dtype])
+    if samples.is_floating_point():
+        return samples if samples.dtype in FLOATS else samples.float()
+    return samples if samples.dtype == torch.uint8 or keep_integers else samples.float()
 
 
 def check_samples(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: torch.dtype | None) -> None:

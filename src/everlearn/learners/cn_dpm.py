@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
 from everlearn.memory.labels import Label
 from everlearn.memory.short_term import ShortTermMemory
-from everlearn.networks import as_input, trunk
+from everlearn.networks import as_input, trunk, truncate
 from everlearn.networks.autoencoder import Likelihood, flat, log_normal
 from everlearn.networks.experts import Expert, Experts
+from everlearn.transaction import on_undo
 
 __all__ = ["CNDPM", "CNDPMSettings"]
 
@@ -122,7 +124,7 @@ class CNDPM(Learner):
                 responsibilities = self.step(x, slots, self._noise(seed, len(x)))
             if len(plan) == 1:
                 return
-            self._counts += responsibilities.sum(0)
+            self._counts = self._counts + responsibilities.sum(0)
             foreign = responsibilities.sum(1) == 0
             x, slots = x[foreign], slots[foreign]
             taken = self.short_term.add(x, slots)
@@ -198,13 +200,14 @@ class CNDPM(Learner):
         """One more expert, and what optimises its two parts."""
         assert self.network is not None
         settings = self.settings
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
+        experts, known = self.network.all, len(self.network)
+        on_undo(lambda: truncate(experts, known))
+        with self._seeded():
             expert = self.network.grow(settings.hidden, settings.added, settings.latent, classes)
         expert.to(self.device)
-        first = Adam(expert.generative.parameters(), settings.generative_learning_rate, DECAY, CLIP)
-        second = Adam(expert.discriminative.parameters(), settings.learning_rate, DECAY, CLIP)
-        self._optimisers.append((first, second))
+        first = Adam(_trained(expert.generative), settings.generative_learning_rate, DECAY, CLIP)
+        second = Adam(_trained(expert.discriminative), settings.learning_rate, DECAY, CLIP)
+        self._optimisers = [*self._optimisers, (first, second)]
         return expert, (first, second)
 
     def _wake(self) -> None:
@@ -238,6 +241,16 @@ class CNDPM(Learner):
         """The features of all classifiers; before the first expert, the sample itself."""
         assert self.network is not None
         return self.network.features(x)[1][-1] if self.experts else flat(x)
+
+    def changing_parts(self) -> Iterator[object]:
+        """The short-term memory and the optimisers change too."""
+        yield from super().changing_parts()
+        yield self.short_term
+        for pair in self._optimisers:
+            yield from pair
+
+    def _prepare_network(self) -> None:
+        """The experts stay in evaluation mode, but for one that is asleep."""
 
     def _hold_still(self, still: Any) -> None:
         still._counts, still._optimisers = self._counts.clone(), []
@@ -298,3 +311,8 @@ class CNDPM(Learner):
             adam.restore({name: state[f"{part}.{name}"] for name in adam.state()})
         self._counts = state["counts"].to(self.device).clone()
         self.short_term.add(state["short_term.samples"], state["short_term.slots"])
+
+
+def _trained(network: nn.Module) -> Iterator[Tensor]:
+    """The parameters of a network that are not frozen."""
+    return (part for part in network.parameters() if part.requires_grad)

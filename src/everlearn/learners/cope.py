@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -98,13 +99,13 @@ class CoPE(WithAdditions):
         """One joint step on B = B_n ∪ B_M; returns the features of both, from before the step."""
         old, old_slots = replay
         both = torch.cat([x, old])
-        passage = self._pass(as_input(both))
-        features, lengths = to_unit_length(passage.output)
+        passed = self.sgd.forward(as_input(both))
+        features, lengths = to_unit_length(passed.output)
         if not self.parameters:  # a fixed embedding, in which only the prototypes move
             return features
         slope = self.slope(features, torch.cat([slots, old_slots]))
         by_output = (slope - features * (features * slope).sum(1, keepdim=True)) / lengths
-        passage.descend(by_output, self.settings.learning_rate)
+        passed.descend(by_output)
         return features
 
     def slope(self, features: Tensor, slots: Tensor) -> Tensor:
@@ -177,6 +178,12 @@ class CoPE(WithAdditions):
     def features(self, x: Tensor) -> Tensor:
         """f_θ(x), of unit length."""
         return to_unit_length(self._predictor(x))[0]
+
+    def changing_parts(self) -> Iterator[object]:
+        """The prototypes change too."""
+        yield from super().changing_parts()
+        if self._prototypes is not None:
+            yield self._prototypes
 
     def _hold_still(self, still: Any) -> None:
         super()._hold_still(still)

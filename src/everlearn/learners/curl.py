@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from everlearn.checkpoint import State
 from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
 from everlearn.memory.labels import Label
-from everlearn.networks import as_input, trunk
+from everlearn.networks import as_input, trunk, truncate
 from everlearn.networks.autoencoder import Decoder, Gaussian, Likelihood, evidence_bound, flat
 from everlearn.streams.horizon import Horizon
+from everlearn.transaction import on_undo
 
 __all__ = ["CURL", "CURLSettings"]
 
@@ -198,6 +200,12 @@ class CURL(Learner):
         features: Tensor = self.network.body(self._seen(x))
         return features
 
+    def changing_parts(self) -> Iterator[object]:
+        """The optimiser changes too."""
+        yield from super().changing_parts()
+        if self.network is not None:
+            yield self._adam
+
     def _hold_still(self, still: Any) -> None:
         still._adam = still.copy = None
 
@@ -228,12 +236,15 @@ class CURL(Learner):
     def _open_classes(self, classes: int) -> None:
         """A component for each new class."""
         assert self.network is not None
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
-            for _ in range(len(self.network.components), classes):
-                component = Component(self.network.features, self.settings.latent).to(self.device)
-                self.network.components.append(component)
-                self._adam.add(component.parameters())
+        components, known = self.network.components, len(self.network.components)
+        on_undo(lambda: truncate(components, known))
+        with self._seeded():
+            new = [
+                Component(self.network.features, self.settings.latent).to(self.device)
+                for _ in range(known, classes)
+            ]
+        components.extend(new)
+        self._adam.add(part for component in new for part in component.parameters())
         self._counts = np.append(self._counts, np.zeros(classes - len(self._counts), np.int64))
 
     # Resources and state.

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from everlearn.capture import Captured, Graphed
-from everlearn.descent import Passage, passages
 from everlearn.learners.asked import Asked
 from everlearn.learners.border import (
     as_device,
@@ -26,6 +24,8 @@ from everlearn.learners.settings import Settings
 from everlearn.learners.snapshot import Turn
 from everlearn.memory.base import ReplayMemory
 from everlearn.memory.labels import Label, LabelTable
+from everlearn.randomness import DrawFrom
+from everlearn.sgd import SGD
 from everlearn.streams.horizon import Horizon
 from everlearn.words import nearest
 
@@ -50,7 +50,9 @@ class Foundation(ABC):
     network: nn.Module | None = None
     sample_shape: tuple[int, ...] | None = None
     sample_type: torch.dtype | None = None
-    _pass: Callable[[Tensor], Passage]
+    sgd: SGD
+    _has_buffers = False
+    _network_draws = False  # whether the network draws random numbers in training mode, as dropout does
 
     def __init__(
         self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
@@ -72,6 +74,12 @@ class Foundation(ABC):
         graphs = self.device.type == "cuda" and self.tensors_alone
         self._captured: Graphed | None = Captured(self.learn) if graphs else None
 
+    def changing_parts(self) -> Iterator[object]:
+        """The objects whose attributes change when it learns; a transaction takes these changes back."""
+        yield from (self, self.labels, self.asked)
+        if self.memory is not None:
+            yield self.memory
+
     @classmethod
     def _settings(cls, given: dict[str, Any]) -> Any:
         known = [field.name for field in dataclasses.fields(cls.Settings)]
@@ -89,6 +97,10 @@ class Foundation(ABC):
     @abstractmethod
     def observe(self, x: Any, y: Any, t: Any = None) -> None:
         """Learn from one batch, the first time it is seen."""
+
+    @abstractmethod
+    def _observe(self, x: Any, y: Any, t: Any) -> None:
+        """The same, as part of a change that is all or nothing."""
 
     @abstractmethod
     def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
@@ -137,12 +149,15 @@ class Foundation(ABC):
     def _begin(self, x: Tensor) -> None:
         """Size everything by the first batch, or leave all as it was."""
         shape = tuple(x.shape[1:])
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with DrawFrom(torch.Generator().manual_seed(self.seed)):
             network = self._build(self.given, shape) if isinstance(self.given, str) else self.given
             network = network.to(self.device)
-            self._install(network, probe(network, x.to(self.device)))
+            with DrawFrom(torch.Generator()) as probed:
+                features = probe(network, x.to(self.device))
+            self._network_draws = probed.drawn
+            self._install(network, features)
         self.sample_shape, self.sample_type = shape, x.dtype
+        self.asked.keep_only(shape, x.dtype)
         if self.memory is not None:
             self.memory.allocate(x, self.device)
 
@@ -161,15 +176,15 @@ class Foundation(ABC):
             # Half as fast again on one core of a CPU (benchmarks/step.py); on a GPU no gain at these sizes.
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.parameters = [part for part in network.parameters() if part.requires_grad]
-        self._pass = passages(network, self.parameters)
+        self._has_buffers = any(True for _ in network.buffers())
+        self.sgd = SGD(network, self.parameters, self.settings.learning_rate, self.settings.clip)
         self._replaced()
 
-    @contextmanager
-    def _own_randomness(self) -> Iterator[None]:
-        """What draws from the global generator in here draws from the learner's own, as it were."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
-            yield
+    def _seeded(self) -> DrawFrom:
+        """What is drawn inside depends on the learner's own generator alone, which draws one number for it."""
+        return DrawFrom(
+            torch.Generator().manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
+        )
 
     def _open_classes(self, classes: int) -> None:
         """Make room for so many classes in all."""

@@ -16,6 +16,7 @@ from everlearn.learners.replay import ReplayLearner, ReplaySettings
 from everlearn.memory.labels import Label
 from everlearn.memory.scored import ScoredMemory
 from everlearn.networks import as_input
+from everlearn.transaction import current
 
 __all__ = ["GSS", "GSSSettings"]
 
@@ -101,6 +102,9 @@ class GSS(ReplayLearner):
     def _select(self, x: Tensor, slots: Tensor, rows: Tensor) -> None:
         """Keep what there is room for; the rest competes. In evaluation mode, so that batch-norm stays as it is."""
         assert self.network is not None
+        transaction = current()
+        if transaction is not None:
+            transaction.flush()
         room = self.memory.size - len(self.memory)
         self.network.eval()
         try:

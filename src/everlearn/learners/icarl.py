@@ -14,12 +14,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from everlearn.checkpoint import State
 from everlearn.learners.replay import ReplaySettings
-from everlearn.learners.snapshot import in_turn
 from everlearn.learners.softmax import SoftmaxLearner
 from everlearn.memory.herded import HerdedMemory, herd
 from everlearn.memory.labels import Label
 from everlearn.networks import SoftmaxNetwork, as_input
 from everlearn.streams.horizon import Horizon
+from everlearn.transaction import atomic
 
 __all__ = ["ICaRL", "ICaRLSettings"]
 
@@ -85,7 +85,7 @@ class ICaRL(SoftmaxLearner):
         task = super()._hear(t, method)
         if method == "observe":
             if self._running is not None and task != self._running:
-                self.end_horizon()
+                self._end_horizon()
             self._running = task
         return task
 
@@ -141,9 +141,12 @@ class ICaRL(SoftmaxLearner):
         weights[: self._known] = self.settings.strength
         self._descend((loss * weights).sum(1).mean())
 
-    @in_turn
+    @atomic
     def end_horizon(self) -> None:
         """The task is over: herd its classes, cut the lists of the others, note what is said of all exemplars."""
+        self._end_horizon()
+
+    def _end_horizon(self) -> None:
         if self.network is None or not self.memory.refresh(self._herd):
             return
         self._means = None
@@ -211,6 +214,7 @@ class ICaRL(SoftmaxLearner):
         if slot < self._known:
             self._known -= 1
             if self._old is not None:
+                self._old = copy.deepcopy(self._old)
                 self._old.forget(slot, self._old.head.out_features - 1)
                 self._old.requires_grad_(False)
         self._means = None
@@ -220,7 +224,7 @@ class ICaRL(SoftmaxLearner):
         samples, owners = other.memory.all_samples()
         rows = torch.from_numpy(self.memory.admit(slots[owners])).to(self.device)
         self.memory.write(samples.to(self.device), rows)
-        self.end_horizon()
+        self._end_horizon()
 
     # Resources and state.
 

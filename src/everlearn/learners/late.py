@@ -8,8 +8,8 @@ import torch
 
 from everlearn.labelcode import UNKNOWN
 from everlearn.learners.predicting import Predicting
-from everlearn.learners.snapshot import in_turn
 from everlearn.memory.labels import Label, as_labels
+from everlearn.transaction import atomic
 
 __all__ = ["Asking", "Told"]
 
@@ -29,7 +29,7 @@ class Told(NamedTuple):
 class Asking(Predicting):
     """The part of a learner that predicts first and is told the labels later."""
 
-    @in_turn
+    @atomic
     def ask(self, ids: Any, x: Any) -> list[Label]:
         """Predict, and remember what was asked until its labels are told; before the first label, all is UNKNOWN.
 
@@ -49,7 +49,7 @@ class Asking(Predicting):
         self.asked.add(ids, x, self.settings.waiting)
         return predicted
 
-    @in_turn
+    @atomic
     def tell(self, ids: Any, y: Any, t: Any = None) -> Told:
         """Learn from samples that were asked, now that their labels are known, as one batch.
 
@@ -70,9 +70,8 @@ class Asking(Predicting):
         missing = [key for key in ids if key not in waiting]
         if learnt:
             x = torch.stack([waiting[key] for key in learnt])
-            self.observe(x, [label for key, label in zip(ids, labels, strict=True) if key in waiting], t)
-        for key in learnt:
-            del waiting[key]
+            self._observe(x, [label for key, label in zip(ids, labels, strict=True) if key in waiting], t)
+            self.asked.remove(learnt)
         return Told(learnt, missing)
 
     def _ids(self, ids: Any, method: str) -> list[Label]:

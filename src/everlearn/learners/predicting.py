@@ -18,6 +18,7 @@ from everlearn.learners.snapshot import Snapshot, Turn, in_turn
 from everlearn.learners.unknown import threshold, withhold
 from everlearn.memory.labels import Label, LabelTable
 from everlearn.networks import as_input
+from everlearn.threads import computing_with
 
 __all__ = ["CHUNK", "Diverged", "NotLearntYet", "Predicting"]
 
@@ -77,9 +78,10 @@ class Predicting(Foundation):
     def _in_chunks(self, x: Any, method: str, function: Callable[[Tensor], Tensor]) -> Tensor:
         """A function of the samples, in evaluation mode and in parts that bound what it takes."""
         parts = torch.split(self._samples(x, method), CHUNK)
-        return self._in_evaluation(
-            lambda: torch.cat([function(as_input(part.to(self.device))) for part in parts])
-        )
+        with computing_with(self.settings.threads):
+            return self._in_evaluation(
+                lambda: torch.cat([function(as_input(part.to(self.device))) for part in parts])
+            )
 
     @torch.no_grad()
     def _in_evaluation(self, function: Callable[[], Tensor]) -> Tensor:
@@ -117,7 +119,7 @@ class Predicting(Foundation):
         if still.network is not None:
             still.network.eval().requires_grad_(False)
         still.parameters, still.memory, still._captured = [], None, None
-        vars(still).pop("_pass", None)  # it never learns
+        vars(still).pop("sgd", None)  # it never learns
         still.asked, still._turn = Asked(), Turn()
         still._least = None if self.settings.unknown is None or not self.labels else self._least_score()
         self._hold_still(still)

@@ -35,6 +35,8 @@ class RehearsalSettings(Additions, ReplaySettings):
         SoftmaxSettings.learning_rate
     )  # else that of Additions, which is every learner's, wins
     """step size of plain SGD"""
+    clip: float | None = SoftmaxSettings.clip
+    """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
 
 
 class ReplayLearner(SoftmaxLearner):

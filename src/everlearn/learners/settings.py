@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import numbers
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -25,10 +26,19 @@ class Settings:
     """share of its own samples it may lose by answering "none of these" to what is too unlike; None never does"""
     waiting: int = 1000
     """samples that `ask` keeps until their labels are told; the oldest go first"""
+    clip: float | None = None
+    """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
+    threads: int = 1
+    """threads that it computes with, whatever the process has: the numbers depend on it. More pay for large networks"""
 
     def __post_init__(self) -> None:
         for name, kinds in _kinds(type(self)).items():  # type: ignore[arg-type]
-            object.__setattr__(self, name, _of_kind(name, getattr(self, name), kinds))
+            value = _of_kind(name, getattr(self, name), kinds)
+            object.__setattr__(self, name, value)
+            if isinstance(value, float):
+                self._check(name, math.isfinite(value), "a finite number")
+            elif isinstance(value, int):
+                self._check(name, abs(value) <= LARGEST, f"at most {LARGEST:,}")
         self._check("learning_rate", self.learning_rate > 0, "above 0")
         self._check("iterations", self.iterations >= 1, "at least 1")
         self._check("hidden", self.hidden >= 1, "at least 1")
@@ -36,11 +46,17 @@ class Settings:
             "unknown", self.unknown is None or 0 <= self.unknown < 1, "None, or at least 0 and below 1"
         )
         self._check("waiting", self.waiting >= 1, "at least 1")
+        self._check("clip", self.clip is None or self.clip > 0, "None, or above 0")
+        self._check("threads", 1 <= self.threads <= MOST_THREADS, f"between 1 and {MOST_THREADS}")
 
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             raise ValueError(f"{name} must be {expected}, not {getattr(self, name)!r}")
 
+
+# No setting counts more than this: it would only be found out when memory has run out.
+LARGEST = 2**31
+MOST_THREADS = 1024
 
 # What a setting may be, in words, and of numpy's numbers which are meant.
 WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a word", NoneType: "None"}

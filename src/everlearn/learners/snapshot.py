@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -23,28 +25,69 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Turn:
-    """Whose turn it is: a lock that one thread holds at a time. A copy of it is a lock of its own."""
+    """A lock that one thread holds at a time while it changes a learner. A copy of it is a lock of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._half_changed = False
+        _turns.add(self)
 
-    def __enter__(self) -> None:
+    def is_mine(self) -> bool:
+        """Whether this thread has the lock."""
+        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]
+
+    def take(self) -> None:
+        """Wait for the lock, which this thread does not have yet."""
+        if self._half_changed:
+            raise RuntimeError(
+                "another thread was changing this learner when the process forked, so this copy of it is half "
+                "changed: load it from a file, or fork while no thread learns"
+            )
         self._lock.acquire()
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    def give_back(self) -> None:
+        """Let others have the lock, if this thread has it. It may be called more than once."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            self._lock.release()
 
     def __reduce__(self) -> tuple[type[Turn], tuple[()]]:
         return Turn, ()
 
+    def after_fork(self) -> None:
+        """In a forked process: what another thread was changing is half changed here, for good."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock, self._half_changed = threading.RLock(), True
+
+
+_turns: weakref.WeakSet[Turn] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for turn in list(_turns):
+        turn.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
 
 def in_turn(method: Method) -> Method:
-    """What this method of a learner does, another thread finds done or not begun, never half done."""
+    """Let a method that reads a learner wait until no thread changes it."""
 
     @functools.wraps(method)
     def waiting(self: Foundation, *args: Any, **kwargs: Any) -> Any:
-        with self._turn:
+        if self._turn.is_mine():
             return method(self, *args, **kwargs)
+        try:
+            try:
+                self._turn.take()
+                return method(self, *args, **kwargs)
+            finally:
+                self._turn.give_back()
+        finally:
+            self._turn.give_back()
 
     return cast(Method, waiting)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from everlearn.learners.base import Learner, Settings
 from everlearn.networks import SoftmaxNetwork, as_input, trunk
+from everlearn.transaction import assign, on_undo
 
 __all__ = ["SoftmaxLearner", "SoftmaxSettings"]
 
@@ -22,6 +23,8 @@ class SoftmaxSettings(Settings):
 
     learning_rate: float = 0.05
     """step size of plain SGD"""
+    clip: float | None = 1.0
+    """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
     outputs: int = 0
     """logits in the softmax from the start, seen or not; 0 lets them come with the classes"""
 
@@ -57,10 +60,10 @@ class SoftmaxLearner(Learner):
 
     def _fit(self, x: Tensor, slots: Tensor) -> None:
         """One step of plain SGD on the mean cross-entropy, whose slope by the logits is softmax − one-hot."""
-        passage = self._pass(as_input(x))
-        slope = self._among_open(passage.output).softmax(1)
+        passed = self.sgd.forward(as_input(x))
+        slope = self._among_open(passed.output).softmax(1)
         slope.scatter_add_(1, slots[:, None], slope.new_full((len(slots), 1), -1))
-        passage.descend(slope.div_(len(slots)), self.settings.learning_rate)
+        passed.descend(slope.div_(len(slots)))
 
     def _hold_still(self, still: Any) -> None:
         super()._hold_still(still)
@@ -77,12 +80,15 @@ class SoftmaxLearner(Learner):
     def _open_classes(self, classes: int) -> None:
         super()._open_classes(classes)
         assert isinstance(self.network, SoftmaxNetwork)
-        with self._own_randomness():
-            grown = self.network.make_room(classes)
+        network, head = self.network, self.network.head
+        on_undo(lambda: setattr(network, "head", head))
+        with self._seeded():
+            grown = network.make_room(classes)
         if grown:
-            self._use(self.network)
+            self._use(network)
             self._open = self._room(classes)
-        self._open[:classes] = True
+        else:
+            assign(self._open, slice(classes), True)
 
     def _forget_class(self, slot: int) -> None:
         super()._forget_class(slot)
@@ -91,9 +97,11 @@ class SoftmaxLearner(Learner):
         room = self.settings.outputs or 16
         while room < classes:
             room *= 2
-        with self._own_randomness():
-            self.network.forget(slot, room)
-        self._use(self.network)
+        network, head = self.network, self.network.head
+        on_undo(lambda: setattr(network, "head", head))
+        with self._seeded():
+            network.forget(slot, room)
+        self._use(network)
         self._open = self._room(max(classes, self.settings.outputs))
 
     def _room(self, classes: int) -> Tensor:

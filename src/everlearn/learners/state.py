@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.learners.foundation import Foundation, plain
 from everlearn.learners.snapshot import in_turn
-from everlearn.memory.labels import decode_label, encode_label
+from everlearn.memory.labels import as_labels, decode_label, encode_label, shortened
 from everlearn.words import differing
 
 __all__ = ["Stateful", "read_meta", "under"]
@@ -64,25 +66,65 @@ class Stateful(Foundation):
             if meta[part] != mine:
                 theirs, own = differing(meta[part], mine)
                 raise CheckpointError(f"this state has the {part} {theirs!r}, but the learner has {own!r}")
+        if meta["sample_shape"] is not None:
+            check_size(state, meta, self._sized_by(tuple(meta["sample_shape"])))
         twin = type(self)(self.given, seed=meta["seed"], device=str(self.device), **vars(self.settings))
+        own = self.given if isinstance(self.given, nn.Module) else nn.Module()
+        before = {name: part.clone() for name, part in own.state_dict().items()}
+        loaded: dict[str, Any] = {}
         try:
             twin._take(state, meta)
-        except (KeyError, ValueError, TypeError, RuntimeError, IndexError) as error:
-            raise CheckpointError(f"this state can't be taken up: {str(error).splitlines()[0]}") from None
-        own = {name for name in state if not name.startswith(OF_A_RUN)}
-        unknown = sorted(own - twin.state_dict().keys())
+            self._check_parts(state, twin.state_dict())
+            twin._check_finite(state)
+            self._replaced()
+            loaded = {**twin.__dict__, "_captured": self._captured, "_turn": self._turn}
+            self.__dict__ = loaded
+        except BaseException as error:
+            if self.__dict__ is loaded:  # interrupted when all was done
+                raise
+            own.load_state_dict(before)
+            if isinstance(error, CheckpointError) or not isinstance(error, Exception):
+                raise
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise CheckpointError(f"this state can't be loaded: {reason}") from None
+
+    def _check_parts(self, state: State, mine: State) -> None:
+        """Refuse a state with parts that this learner has not."""
+        unknown = {name for name in state if not name.startswith(OF_A_RUN)} - mine.keys()
         if unknown:
-            raise CheckpointError(f"this state has parts that {self.name} has not: {', '.join(unknown)}")
-        self.__dict__ = {**twin.__dict__, "_captured": self._captured, "_turn": self._turn}
-        self._replaced()
+            raise CheckpointError(
+                f"this state has parts that {self.name} has not: {', '.join(sorted(unknown))}"
+            )
+
+    def _check_finite(self, state: State) -> None:
+        """Refuse weights and prototypes that are infinite or NaN: nothing could be learnt from there on."""
+        if self.network is None:
+            return
+        trained = [name for name, part in self.network.named_parameters() if part.requires_grad]
+        names = {f"{kind}{name}" for name in trained for kind in ("network.", "average.")} | {"prototypes"}
+        for name in sorted(names & state.keys()):
+            if not bool(state[name].isfinite().all()):
+                raise CheckpointError(
+                    f"{name} has infinite or NaN values: the network has diverged, so go back to an earlier state"
+                )
+
+    def _sized_by(self, shape: tuple[int, ...]) -> int:
+        """How many numbers the named network would have for samples of this shape; nothing is made."""
+        if not isinstance(self.given, str):
+            return 0
+        with torch.device("meta"):
+            network = self._build(self.given, shape)
+        return sum(part.numel() for part in network.parameters())
 
     def _take(self, state: State, meta: dict[str, Any]) -> None:
         """Become what a state says; the network comes last, since it may be the user's own."""
         self.batches, self.samples = meta["batches"], meta["samples"]
         if meta["sample_shape"] is not None:
             self._begin(torch.zeros(2, *meta["sample_shape"], dtype=getattr(torch, meta["sample_type"])))
-            for code in meta["labels"]:
-                self.labels.add(decode_label(code))
+            labels = as_labels([decode_label(code) for code in meta["labels"]])
+            self.labels.extend(labels)
+            if len(self.labels) != len(labels):
+                raise CheckpointError("this state has the same label twice")
             if self.labels:
                 self._open_classes(len(self.labels))
             self._take_parts(state)
@@ -93,7 +135,17 @@ class Stateful(Foundation):
     def _take_parts(self, state: State) -> None:
         """Take up the tensors that `_parts` gave."""
         if self.memory is not None:
-            self.memory.restore(under("memory.", state), self.device)
+            kept = under("memory.", state)
+            samples = kept["samples"]
+            if (tuple(samples.shape[1:]), samples.dtype) != (self.sample_shape, self.sample_type):
+                raise CheckpointError(
+                    f"the exemplars are {list(samples.shape[1:])} of {samples.dtype}, and the samples "
+                    f"{list(self.sample_shape or ())} of {self.sample_type}"
+                )
+            self.memory.restore(kept, self.device)
+            slots = self.memory.kept()[1]
+            if len(slots) and not 0 <= slots.min() <= slots.max() < len(self.labels):
+                raise CheckpointError(f"this state has exemplars of more than {len(self.labels)} classes")
 
     def _take_network(self, weights: dict[str, Tensor]) -> None:
         self._check_network(weights)
@@ -111,8 +163,10 @@ class Stateful(Foundation):
                 raise CheckpointError(f"{name} is {shapes[0]} in the state, {shapes[1]} in the network")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one safetensors file, atomically."""
-        checkpoint.write(self.state_dict(), path)
+        """Write everything to one safetensors file, atomically; never a network that has diverged."""
+        state = self.state_dict()
+        self._check_finite(state)
+        checkpoint.write(state, path)
 
 
 def read_meta(state: State) -> dict[str, Any]:
@@ -121,25 +175,67 @@ def read_meta(state: State) -> dict[str, Any]:
         meta = json.loads(state["meta"])
         version = meta["format"]
     except (KeyError, TypeError, ValueError):
-        raise CheckpointError("this is no state of a learner: it has no readable meta") from None
+        raise CheckpointError("this is not the state of a learner: it has no readable meta") from None
     if version != FORMAT:
         raise CheckpointError(
             f"this state is of format {version!r}, and this version of everlearn reads {FORMAT}"
         )
-    missing = {
-        "learner",
-        "network",
-        "settings",
-        "seed",
-        "sample_shape",
-        "sample_type",
-        "labels",
-    } - meta.keys()
-    if missing:
-        raise CheckpointError(f"this state's meta lacks {', '.join(sorted(missing))}")
-    if not isinstance(meta["settings"], dict):
-        raise CheckpointError(f"this state's settings are {meta['settings']!r}, and should have names")
+    for name, (kind, expected) in META.items():
+        if name not in meta:
+            raise CheckpointError(f"this state's meta lacks {name}")
+        if not kind(meta[name]):
+            raise CheckpointError(f"this state's {name} is {shortened(meta[name])}, and should be {expected}")
     return dict(meta)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_shape(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(map(_is_count, value)) and len(value) <= 16)
+
+
+# What a state says of itself: whether a value can be that, and what it should be.
+META: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "learner": (lambda value: isinstance(value, str), "a name"),
+    "network": (lambda value: isinstance(value, str), "a name"),
+    "settings": (lambda value: isinstance(value, dict), "values by name"),
+    "seed": (lambda value: type(value) is int, "a whole number"),
+    "sample_shape": (_is_shape, "a list of sizes"),
+    "sample_type": (
+        lambda value: isinstance(value, str) and (value == "None" or value in SAMPLE_TYPES),
+        "a type of torch's",
+    ),
+    "labels": (lambda value: isinstance(value, list), "a list"),
+    "batches": (_is_count, "a count"),
+    "samples": (_is_count, "a count"),
+}
+SAMPLE_TYPES = {
+    str(kind).removeprefix("torch.")
+    for kind in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
+    + (torch.float16, torch.bfloat16, torch.float32)
+}
+# Settings that say how many numbers a network has.
+SIZES = ("hidden", "embedding", "outputs", "latent", "added", "draws", "tasks")
+# What a small state may take in any case, in bytes, and how much more than itself a larger one.
+FREE, TIMES = 2**26, 16
+
+
+def check_size(state: State, meta: dict[str, Any], numbers: int) -> None:
+    """Refuse a state that asks for far more memory than it holds, before any is taken.
+
+    numbers: of the network that its settings describe.
+    """
+    tensors = [part for name, part in state.items() if name != "meta" and isinstance(part, Tensor)]
+    held, entries = sum(part.nbytes for part in tensors), sum(part.numel() for part in tensors)
+    sample = math.prod(meta["sample_shape"])
+    most = max(FREE, TIMES * held)
+    sizes = [meta["settings"].get(name) or 0 for name in SIZES]
+    if 16 * sample > most or 4 * numbers > most or max(sizes) > entries + 4096:
+        raise CheckpointError(
+            "this state's settings and sample_shape ask for far more memory than the state holds"
+        )
 
 
 def under(prefix: str, state: State) -> dict[str, Tensor]:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from everlearn.memory.labels import Label, LabelTable
+from everlearn.transaction import current
 
-__all__ = ["Integers", "ReplayMemory", "without"]
+__all__ = ["Integers", "ReplayMemory", "empty_rows", "without", "write_rows"]
 
 Integers = NDArray[np.int64]
 
@@ -67,7 +68,7 @@ class ReplayMemory(ABC):
 
     def allocate(self, like: Tensor, device: torch.device) -> None:
         """Make room for samples of this shape and type, once they are known."""
-        self.rows = torch.zeros(self.size + 1, *like.shape[1:], dtype=like.dtype, device=device)
+        self.rows = empty_rows(self.size + 1, like, device)
 
     @abstractmethod
     def open_classes(self, classes: int) -> None:
@@ -89,7 +90,7 @@ class ReplayMemory(ABC):
     def write(self, x: Tensor, rows: Tensor) -> None:
         """Put samples into the rows that `admit` gave them. Tensors alone."""
         assert self.rows is not None
-        self.rows.index_copy_(0, rows, x)
+        write_rows(self.rows, rows, x)
 
     def _random_integers(self, count: int) -> Integers:
         drawn: Integers = torch.randint(LARGEST, (count,), generator=self._generator).numpy()
@@ -147,6 +148,29 @@ class ReplayMemory(ABC):
     def _in_rows(self, rows: Integers) -> Tensor:
         assert self.rows is not None
         return self.rows[torch.from_numpy(rows).to(self.rows.device)]
+
+
+def empty_rows(count: int, like: Tensor, device: torch.device) -> Tensor:
+    """Rows of zeros for samples of this shape and type. On the host the system gives their memory as they are used."""
+    if device.type != "cpu":
+        return torch.zeros(count, *like.shape[1:], dtype=like.dtype, device=device)
+    each = like.shape[1:].numel()
+    try:
+        room = np.zeros(count * each * like.element_size(), np.uint8)
+    except (MemoryError, ValueError):
+        raise MemoryError(
+            f"out of memory: {count:,} samples of shape {list(like.shape[1:])} can't be kept; lower memory_size"
+        ) from None
+    return torch.from_numpy(room).view(like.dtype).view(count, *like.shape[1:])
+
+
+def write_rows(held: Tensor, rows: Tensor, x: Tensor) -> None:
+    """Overwrite rows of a tensor in place; taken back if the change fails. Tensors alone."""
+    transaction = current()
+    if transaction is not None:
+        before = held[rows]
+        transaction.on_undo(lambda: held.index_copy_(0, rows, before))
+    held.index_copy_(0, rows, x)
 
 
 def without(slots: Integers, gone: int) -> Integers:

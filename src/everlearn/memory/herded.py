@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everlearn.memory.base import Integers, ReplayMemory, without
+from everlearn.memory.base import Integers, ReplayMemory, without, write_rows
 from everlearn.memory.labels import LabelTable
 
 __all__ = ["HerdedMemory", "herd"]
@@ -92,7 +92,7 @@ class HerdedMemory(ReplayMemory):
     def write(self, x: Tensor, rows: Tensor) -> None:
         """Put samples into the rows of the horizon that `admit` gave them."""
         assert self.horizon is not None
-        self.horizon.index_copy_(0, rows, x)
+        write_rows(self.horizon, rows, x)
 
     def refresh(self, choose: Callable[[Tensor, int], Tensor]) -> bool:
         """The horizon is over: choose the exemplars of the classes in it, cut the lists of the others.
@@ -114,8 +114,9 @@ class HerdedMemory(ReplayMemory):
                 samples = samples[choose(samples, quota)]
             kept.append(samples[:quota])
             slots += [slot] * len(kept[-1])
-        self.rows[: len(slots)] = torch.cat(kept)
-        self._slots = np.array(slots)
+        rows = torch.zeros_like(self.rows)
+        rows[: len(slots)] = torch.cat(kept)
+        self.rows, self._slots = rows, np.array(slots)
         self._came, self.horizon = self._came[:0].copy(), self.horizon[:0].clone()
         return True
 

@@ -11,9 +11,11 @@ import torch
 
 from everlearn.labelcode import Label, decode_label, encode_label
 
-__all__ = ["Label", "LabelTable", "as_labels", "decode_label", "encode_label"]
+__all__ = ["Label", "LabelTable", "as_labels", "decode_label", "encode_label", "shortened"]
 
-_PLAIN = (str, int, bool, bytes, type(None))
+_PLAIN = (str, bool, bytes, type(None))
+MOST_BITS = 1024  # of an integer as a label: more could not be written as JSON
+DEEPEST = 16
 
 
 class LabelTable:
@@ -28,8 +30,7 @@ class LabelTable:
 
     def __init__(self, labels: Iterable[Label] = ()) -> None:
         self._slots: dict[Label, int] = {}
-        for label in labels:
-            self.add(label)
+        self.extend(labels)
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -46,6 +47,13 @@ class LabelTable:
         """The slot of a label, a new one if it was never seen."""
         return self._slots.setdefault(label, len(self._slots))
 
+    def extend(self, labels: Iterable[Label]) -> None:
+        """Give slots to labels that were never seen. The table is a new one then: who holds the old one keeps it."""
+        slots = dict(self._slots)
+        for label in labels:
+            slots.setdefault(label, len(slots))
+        self._slots = slots
+
     def remove(self, label: Label) -> None:
         """Forget a label that was seen; the slots after its own move down by one.
 
@@ -54,8 +62,8 @@ class LabelTable:
         >>> table.slot("c"), table.add("a")
         (1, 2)
         """
-        del self._slots[label]
-        self._slots = {other: slot for slot, other in enumerate(self._slots)}
+        left = [other for other in self._slots if other != label]
+        self._slots = {other: slot for slot, other in enumerate(left)}
 
     def slot(self, label: Label) -> int:
         """The slot of a label that was seen."""
@@ -75,27 +83,37 @@ def as_labels(y: Any) -> list[Label]:
     if isinstance(y, (torch.Tensor, np.ndarray)):
         y = y.tolist()
     if isinstance(y, (str, bytes, Set, Mapping)) or not isinstance(y, Iterable):
-        raise ValueError(f"y is a sequence of labels, one for each sample, not {_shown(y)}")
+        raise ValueError(f"y is a sequence of labels, one for each sample, not {shortened(y)}")
     return [label if type(label) in _PLAIN else _label(label) for label in y]
 
 
-def _label(label: Any) -> Label:
+def _label(label: Any, depth: int = 0) -> Label:
     if isinstance(label, np.generic):
         label = label.item()
     if type(label) in _PLAIN:
         return label  # type: ignore[no-any-return]
+    if type(label) is int:
+        if label.bit_length() > MOST_BITS:
+            raise ValueError(f"a label that is an integer has at most {MOST_BITS} bits, not {label.bit_length()}")
+        return label
     if type(label) is float:
         if math.isnan(label):
             raise ValueError("NaN is no label: it does not equal itself")
         return label
     if type(label) is tuple:
-        return tuple(_label(part) for part in label)
+        if depth == DEEPEST:
+            raise ValueError(f"a label is a tuple of tuples at most {DEEPEST} deep")
+        return tuple(_label(part, depth + 1) for part in label)
     raise ValueError(
         "a label is a str, int, float, bool, bytes, None or a tuple of these, "
-        f"not {_shown(label)} of type {type(label).__name__}"
+        f"not {shortened(label)} of type {type(label).__name__}"
     )
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
+def shortened(value: Any) -> str:
+    """What a value looks like, in at most 60 characters."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer of too many digits, a tuple too deep, an object of a user's own
+        text = f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."

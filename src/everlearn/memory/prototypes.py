@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from everlearn.arrays import as_arrays, like, product
+from everlearn.transaction import assign, current
 
 __all__ = ["Prototypes"]
 
@@ -36,8 +37,8 @@ class Prototypes:
             self.seen = torch.cat([self.seen, self.seen.new_zeros(more)])
         new = slice(self.count, classes)
         fresh = torch.rand(classes - self.count, self.vectors.shape[1], generator=generator)
-        self.vectors[new] = normalize(fresh, dim=1).to(self.vectors.device)
-        self.seen[new] = True
+        assign(self.vectors, new, normalize(fresh, dim=1).to(self.vectors.device))
+        assign(self.seen, new, True)
         self.count = classes
         return grown
 
@@ -61,7 +62,13 @@ class Prototypes:
         moved = momentum * before + product(owners, features) * share
         if renormalise:
             moved = moved / xp.sqrt((moved * moved).sum(axis=1, keepdims=True)).clip(min=1e-12)
-        vectors[present] = moved if xp is np else xp.where(counts[:, None] > 0, moved, before)
+        if xp is np:
+            assign(vectors, present, moved)
+        else:
+            transaction = current()
+            if transaction is not None:
+                transaction.keep([vectors])
+            vectors.copy_(xp.where(counts[:, None] > 0, moved, before))
 
     def nbytes(self) -> int:
         """Bytes held."""
@@ -81,4 +88,4 @@ class Prototypes:
         """Take the prototypes anew, as the mean of the features of each class; every class has some."""
         sums = torch.zeros_like(self.vectors).index_add_(0, slots, features)
         means = sums[: self.count] / slots.bincount(minlength=self.count)[:, None]
-        self.vectors[: self.count] = normalize(means, dim=1) if renormalise else means
+        assign(self.vectors, slice(self.count), normalize(means, dim=1) if renormalise else means)

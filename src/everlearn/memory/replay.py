@@ -13,10 +13,13 @@ import torch
 
 from everlearn.memory.base import LARGEST, Integers, ReplayMemory, without
 from everlearn.memory.labels import LabelTable
+from everlearn.transaction import assign
 
 __all__ = ["BalancedMemory"]
 
-NO_KEY = -1
+# Inside, keys are 1, 2, …: so an array of zeros has none, and takes no memory before it is used. A state has them
+# from 0 on, and −1 for none.
+NO_KEY = 0
 
 
 class BalancedMemory(ReplayMemory):
@@ -26,9 +29,10 @@ class BalancedMemory(ReplayMemory):
         super().__init__(size, labels, generator)
         self._quota = size
         # Class c has the entries [c · quota, c · quota + counts[c]) of keys and places.
-        self._keys: Integers = np.full(size, NO_KEY)
+        self._keys: Integers = np.zeros(size, np.int64)
         self._places: Integers = np.zeros(size, np.int64)
-        self._free: list[int] = list(range(size - 1, -1, -1))
+        self._used = 0  # the rows from here on were never used
+        self._free: list[int] = []  # those before it that are free again
         self._counts: Integers = np.zeros(0, np.int64)
         self._dropped: Integers = np.zeros(0, np.int64)  # the largest key that a class ever dropped
         self._floor: Integers = np.zeros(0, np.int64)  # only larger keys enter
@@ -42,8 +46,8 @@ class BalancedMemory(ReplayMemory):
         new = classes - len(self._counts)
         self._share(self.size // classes)
         self._counts = np.append(self._counts, np.zeros(new, np.int64))
-        self._dropped = np.append(self._dropped, np.full(new, NO_KEY))
-        self._floor = np.append(self._floor, np.full(new, NO_KEY))
+        self._dropped = np.append(self._dropped, np.full(new, NO_KEY, np.int64))
+        self._floor = np.append(self._floor, np.full(new, NO_KEY, np.int64))
 
     def draw(self, count: int) -> tuple[Integers, Integers]:
         """Rows and slots of `count` exemplars, class-uniform, without replacement (fewer if fewer are kept).
@@ -77,9 +81,12 @@ class BalancedMemory(ReplayMemory):
 
     def admit(self, slots: Integers) -> Integers:
         """Give each new sample a key and decide where it is kept: its row, the last row for nowhere."""
-        keys = self._random_integers(len(slots))
+        keys = self._random_integers(len(slots)) + 1
         rows = np.full(len(slots), self.size)
         enters = keys > self._floor[slots]
+        self._counts, self._dropped, self._floor = (
+            part.copy() for part in (self._counts, self._dropped, self._floor)
+        )
         np.maximum.at(self._dropped, slots, np.where(enters, NO_KEY, keys))
         entering = enters.nonzero()[0]
         if len(entering):  # the longer a class is known, the fewer do
@@ -111,29 +118,36 @@ class BalancedMemory(ReplayMemory):
             entries = np.where(fills, entries, smallest[group, rank])
         others = book[slots, entries]
         wins = keys > others
-        book[slots, entries] = np.maximum(keys, others)
+        assign(book, (slots, entries), np.maximum(keys, others))
         np.maximum.at(self._dropped, slots, np.minimum(keys, others))
-        entries += slots * self._quota
-        taken = len(self._free) - int(fills.sum())
-        self._places[entries[fills]], self._free = self._free[taken:], self._free[:taken]
+        entries = entries + slots * self._quota
+        assign(self._places, entries[fills], self._free_rows(int(fills.sum())))
         rows[samples[wins]] = self._places[entries[wins]]
         self._counts += np.bincount(slots[fills], minlength=len(self._counts))
         self._floor[classes] = self._dropped[classes]
         full = classes[self._counts[classes] == self._quota]
         self._floor[full] = book[full].min(1)
 
+    def _free_rows(self, count: int) -> list[int]:
+        """So many rows that nobody uses, which are in use from now on."""
+        again = min(count, len(self._free))
+        left = len(self._free) - again
+        rows = [*self._free[left:], *range(self._used, self._used + count - again)]
+        self._free, self._used = self._free[:left], self._used + count - again
+        return rows
+
     def _share(self, quota: int) -> None:
         """Lay the book out anew for another quota; only the book moves, no sample does."""
         seen = len(self._counts)
         keys = self._keys[: seen * self._quota].reshape(seen, self._quota)
         places = self._places[: seen * self._quota].reshape(seen, self._quota)
-        self._keys, self._places = np.full(self.size, NO_KEY), np.zeros(self.size, np.int64)
+        self._keys, self._places = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
         if seen:
             order = np.argsort(-keys, axis=1)
             keys = np.take_along_axis(keys, order, 1)
             places = np.take_along_axis(places, order, 1)
             gone = keys[:, quota:]
-            self._free += places[:, quota:][gone != NO_KEY].tolist()
+            self._free = self._free + places[:, quota:][gone != NO_KEY].tolist()
             if gone.shape[1]:
                 self._dropped = np.maximum(self._dropped, gone[:, 0])
             kept = min(quota, self._quota)
@@ -177,21 +191,26 @@ class BalancedMemory(ReplayMemory):
 
     def _book(self) -> dict[str, Integers]:
         keys = self._keys[self._entries()[0]]
-        return {"keys": keys, "counts": self._counts, "dropped": self._dropped, "floor": self._floor}
+        return {
+            "keys": keys - 1,
+            "counts": self._counts,
+            "dropped": self._dropped - 1,
+            "floor": self._floor - 1,
+        }
 
     def _reopen(self, book: dict[str, Integers], samples: int) -> None:
-        keys, self._counts = book["keys"], book["counts"]
-        self._dropped, self._floor = book["dropped"], book["floor"]
+        keys, self._counts = book["keys"] + 1, book["counts"]
+        self._dropped, self._floor = book["dropped"] + 1, book["floor"] + 1
         if not samples == len(keys) <= self.size or len(self._counts) > self.size:
             raise ValueError(
                 f"a memory of {self.size} can't take {samples} exemplars of {len(self._counts)} classes"
             )
         self._quota = self.size // max(len(self._counts), 1)
         entries, _ = self._entries()
-        self._keys, self._places = np.full(self.size, NO_KEY), np.zeros(self.size, np.int64)
+        self._keys, self._places = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
         self._keys[entries] = keys
         self._places[entries] = np.arange(samples)
-        self._free = list(range(self.size - 1, samples - 1, -1))
+        self._used, self._free = samples, []
 
     # Control.
 

@@ -14,6 +14,7 @@ import torch
 
 from everlearn.memory.base import Integers, ReplayMemory, without
 from everlearn.memory.labels import LabelTable
+from everlearn.transaction import assign
 
 __all__ = ["ReservoirMemory"]
 
@@ -66,7 +67,7 @@ class ReservoirMemory(ReplayMemory):
         last[rows] = order  # of several samples for one row the last one stays
         rows = np.where(last[rows] == order, rows, self.size)
         kept = rows < self.size
-        self._slots[rows[kept]] = slots[kept]
+        assign(self._slots, rows[kept], slots[kept])
         self.seen += len(slots)
         return rows
 
@@ -122,7 +123,7 @@ class ReservoirMemory(ReplayMemory):
                 break
             if draw % (self._vacant + self._passed) < self._vacant:
                 rows[i] = len(self)
-                self._slots[rows[i]] = slots[i]
+                assign(self._slots, rows[i], slots[i])
                 self._vacant -= 1
             else:
                 self._passed -= 1
@@ -151,7 +152,7 @@ class ReservoirMemory(ReplayMemory):
     def _count(self, came: Integers) -> None:
         """So many more of each class came."""
         more = len(came) - len(self._came)
-        self._came = np.append(self._came, np.zeros(max(more, 0), np.int64))
+        self._came = np.append(self._came, np.zeros(max(more, 0), np.int64))  # a new array
         self._came[: len(came)] += came
 
     def _share_of(self, mine: int, theirs: int, count: int) -> int:

@@ -11,6 +11,7 @@ import torch
 
 from everlearn.memory.base import Integers, ReplayMemory, without
 from everlearn.memory.labels import LabelTable
+from everlearn.transaction import assign
 
 __all__ = ["RingMemory"]
 
@@ -53,15 +54,15 @@ class RingMemory(ReplayMemory):
         Of a batch longer than the ring the end stays.
         """
         if self.running not in self.tasks:
-            self.tasks.append(self.running)
+            self.tasks = [*self.tasks, self.running]
         ring = self.tasks.index(self.running)
         taken, free = self._filled()[ring], len(self)
         numbers = self._came[ring] + np.arange(len(slots))[-self.quota :]
         places = numbers % self.quota
         fresh = places[places >= taken]
-        self._rows[ring, fresh] = free + np.arange(len(fresh))
-        self._slots[ring, places] = slots[-self.quota :]
-        self._came[ring] += len(slots)
+        assign(self._rows, (ring, fresh), free + np.arange(len(fresh)))
+        assign(self._slots, (ring, places), slots[-self.quota :])
+        assign(self._came, ring, self._came[ring] + len(slots))
         passed = np.full(len(slots) - len(places), self.size)
         return np.concatenate([passed, self._rows[ring, places]])
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from everlearn.memory.base import Integers, ReplayMemory, without
 from everlearn.memory.labels import LabelTable
+from everlearn.transaction import assign
 
 __all__ = ["ScoredMemory"]
 
@@ -47,10 +48,11 @@ class ScoredMemory(ReplayMemory):
         """Keep samples with their scores in these rows: the next empty ones, or those of exemplars that go."""
         self.write(x, rows)
         places, scores = rows.cpu(), scores.cpu()
-        self._slots[places.numpy()] = slots.cpu().numpy()
+        assign(self._slots, places.numpy(), slots.cpu().numpy())
         old = places < len(self)
-        self.scores[places[old]] = scores[old]
-        self.scores = torch.cat([self.scores, scores[~old]])
+        kept = torch.cat([self.scores, scores[~old]])  # a new tensor
+        kept[places[old]] = scores[old]
+        self.scores = kept
 
     # State.
 

@@ -53,7 +53,8 @@ class ShortTermMemory:
         return taken
 
     def clear(self) -> None:
-        """None wait any more."""
+        """None wait any more. The room is a new one: what waited is still in the old one."""
+        self._samples, self._slots = torch.zeros_like(self._samples), torch.zeros_like(self._slots)
         self._count = 0
 
     def nbytes(self) -> int:

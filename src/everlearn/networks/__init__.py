@@ -13,6 +13,7 @@ from everlearn.networks.named import (
     check_name,
     embedding_network,
     to_unit_length,
+    truncate,
     trunk,
 )
 
@@ -26,5 +27,6 @@ __all__ = [
     "check_name",
     "embedding_network",
     "to_unit_length",
+    "truncate",
     "trunk",
 ]

@@ -27,6 +27,7 @@ __all__ = [
     "convolution",
     "embedding_network",
     "to_unit_length",
+    "truncate",
     "trunk",
 ]
 
@@ -100,6 +101,12 @@ class SoftmaxNetwork(nn.Sequential):
         with torch.no_grad():
             self.head.weight[: len(weight)] = weight
             self.head.bias[: len(bias)] = bias
+
+
+def truncate(modules: nn.ModuleList, length: int) -> None:
+    """Keep only the first so many modules."""
+    while len(modules) > length:
+        del modules[len(modules) - 1]
 
 
 def check_name(name: str) -> None:

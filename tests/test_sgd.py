@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from everlearn import descent
-from everlearn.descent import passages
+from everlearn import sgd
+from everlearn.sgd import SGD, NotFinite
 
 
 def mlp():
@@ -21,7 +21,7 @@ def mlp():
 
 def is_by_hand(network, parameters=None):
     parameters = list(network.parameters()) if parameters is None else parameters
-    return isinstance(passages(network, parameters)(torch.rand(3, 12)), descent._ChainPassage)
+    return isinstance(SGD(network, parameters, 0.1).forward(torch.rand(3, 12)), sgd._ChainPass)
 
 
 def test_a_chain_of_linear_layers_moves_as_autograd_and_sgd_move_it():
@@ -29,14 +29,14 @@ def test_a_chain_of_linear_layers_moves_as_autograd_and_sgd_move_it():
     ours = mlp()
     theirs = copy.deepcopy(ours)
     optimiser = torch.optim.SGD(theirs.parameters(), lr=0.1)
-    through = passages(ours, list(ours.parameters()))
+    descent = SGD(ours, list(ours.parameters()), 0.1)
     for _ in range(5):
         x, y = torch.randn(8, 3, 4), torch.randint(0, 5, (8,))
-        passage = through(x)
-        torch.testing.assert_close(passage.output, theirs(x).detach())
-        logits = passage.output.clone().requires_grad_()
+        passed = descent.forward(x)
+        torch.testing.assert_close(passed.output, theirs(x).detach())
+        logits = passed.output.clone().requires_grad_()
         (slope,) = torch.autograd.grad(nn.functional.cross_entropy(logits, y), logits)
-        passage.descend(slope, 0.1)
+        passed.descend(slope)
         optimiser.zero_grad()
         nn.functional.cross_entropy(theirs(x), y).backward()
         optimiser.step()
@@ -51,7 +51,7 @@ def test_any_other_network_goes_by_autograd_and_moves_the_same():
     theirs = copy.deepcopy(ours)
     x, slope = torch.randn(6, 12), torch.randn(6, 2)
     assert not is_by_hand(ours)
-    passages(ours, list(ours.parameters()))(x).descend(slope, 0.2)
+    SGD(ours, list(ours.parameters()), 0.2).forward(x).descend(slope)
     theirs(x).backward(slope)
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, other - 0.2 * other.grad)
@@ -76,11 +76,52 @@ def test_a_single_layer_is_no_accident(kind):
     assert not is_by_hand(layer, [torch.zeros(1, requires_grad=True)])
 
 
-def test_a_copy_of_a_network_and_its_passage_moves_apart_from_the_original():
+def test_a_copy_of_a_network_and_its_optimiser_moves_apart_from_the_original():
     network = mlp()
-    through = passages(network, list(network.parameters()))
-    twin, of_twin = copy.deepcopy((network, through))
+    descent = SGD(network, list(network.parameters()), 0.1)
+    twin, of_twin = copy.deepcopy((network, descent))
     before = [part.clone() for part in network.parameters()]
-    of_twin(torch.rand(4, 12)).descend(torch.ones(4, 5), 0.1)
+    of_twin.forward(torch.rand(4, 12)).descend(torch.ones(4, 5))
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), before, strict=True))
     assert not torch.equal(twin[1].weight, network[1].weight)
+
+
+def other():
+    """A network whose passes go by autograd."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 7), nn.Tanh(), nn.Linear(7, 5))
+
+
+@pytest.mark.parametrize("kind", [mlp, other])
+def test_a_step_that_is_too_long_is_shortened_and_keeps_its_direction(kind):
+    torch.manual_seed(0)
+    ours = kind()
+    theirs = copy.deepcopy(ours)
+    x, slope = torch.randn(6, 12), torch.randn(6, 5)
+    SGD(ours, list(ours.parameters()), 0.2, clip=0.5).forward(x).descend(slope)
+    theirs(x).backward(slope)
+    norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.5 / 0.2)
+    assert norm > 0.5 / 0.2
+    for mine, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, expected - 0.2 * expected.grad)
+
+
+@pytest.mark.parametrize("kind", [mlp, other])
+def test_a_step_that_is_not_too_long_stays_as_it_is(kind):
+    torch.manual_seed(0)
+    ours = kind()
+    theirs = copy.deepcopy(ours)
+    x, slope = torch.randn(6, 12), torch.randn(6, 5)
+    SGD(ours, list(ours.parameters()), 0.2, clip=100).forward(x).descend(slope)
+    SGD(theirs, list(theirs.parameters()), 0.2).forward(x).descend(slope)
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind", [mlp, other])
+@pytest.mark.parametrize("wild", [1e30, float("nan"), float("inf")])
+def test_a_step_that_is_not_finite_is_refused_and_nothing_has_moved(kind, wild):
+    network = kind()
+    before = [part.detach().clone() for part in network.parameters()]
+    passed = SGD(network, list(network.parameters()), 0.1).forward(torch.full((3, 12), 1e30))
+    with pytest.raises(NotFinite, match="infinite or NaN.*lower learning_rate"):
+        passed.descend(torch.full((3, 5), wild))
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), before, strict=True))

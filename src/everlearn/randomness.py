@@ -1,0 +1,64 @@
+"""Random numbers from a generator of one's own, also where a layer asks torch for any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["DrawFrom"]
+
+
+class DrawFrom(TorchDispatchMode):
+    """Inside it, what this thread draws on the CPU without naming a generator comes from the given one.
+
+    So dropout, or the initialisation of a layer, neither depends on what others draw nor disturbs them.
+
+    drawn: whether anything was.
+
+    >>> with DrawFrom(torch.Generator().manual_seed(0)):
+    ...     first = torch.rand(3)
+    >>> _ = torch.manual_seed(0)
+    >>> torch.equal(first, torch.rand(3))
+    True
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.generator, self.drawn = generator, False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        overload = _with_generator(func)
+        if overload is not None and kwargs.get("generator") is None and _on_cpu(args, kwargs):
+            func, self.drawn = overload, True
+            kwargs["generator"] = self.generator
+        return func(*args, **kwargs)
+
+
+_OVERLOADS: dict[Any, Any] = {}
+
+
+def _with_generator(func: Any) -> Any | None:
+    """The same operation with a generator as its argument, if it draws random numbers."""
+    if func not in _OVERLOADS:
+        _OVERLOADS[func] = _find_overload(func)
+    return _OVERLOADS[func]
+
+
+def _find_overload(func: Any) -> Any | None:
+    if any(argument.name == "generator" for argument in func._schema.arguments):
+        return func
+    packet = func.overloadpacket
+    wanted = "generator" if func._overloadname == "default" else f"{func._overloadname}_generator"
+    return getattr(packet, wanted) if wanted in packet.overloads() else None
+
+
+def _on_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    device = kwargs.get("device")
+    if device is not None:
+        return torch.device(device).type == "cpu"
+    return all(arg.device.type == "cpu" for arg in args if isinstance(arg, torch.Tensor))

@@ -1,0 +1,71 @@
+"""How many threads torch computes with: a learner's own number, whatever the process has.
+
+Sums over several threads are taken in another order and differ in the last bit. So that a learner gives the same
+numbers everywhere, its work is done with the number of threads in its settings, and then the process has its own
+again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+__all__ = ["ThreadCount", "computing_with"]
+
+# torch's number is each thread's own, but that of its matrix products is the process's: it is given back when
+# nobody computes any more, and learners that want different numbers wait for each other.
+_changed = threading.Condition()
+_active: list[ThreadCount] = []
+
+
+def _after_fork() -> None:
+    """In a forked process no other thread computes."""
+    global _changed
+    _changed = threading.Condition()
+    _active[:] = [count for count in _active if count._owner == threading.get_ident()]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class ThreadCount:
+    """So many threads between `enter` and `leave`, which may be called more than once."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._before = torch.get_num_threads()
+        self._owner = threading.get_ident()
+
+    def enter(self) -> None:
+        """Compute with this number of threads."""
+        with _changed:
+            while any(other.threads != self.threads and other._owner != self._owner for other in _active):
+                _changed.wait()
+            _active.append(self)
+            if torch.get_num_threads() != self.threads:
+                torch.set_num_threads(self.threads)
+
+    def leave(self) -> None:
+        """Give the process its own number of threads back."""
+        with _changed:
+            if self in _active:
+                _active.remove(self)
+                _changed.notify_all()
+            if self._before != self.threads and not _active:
+                torch.set_num_threads(self._before)
+
+
+@contextmanager
+def computing_with(threads: int) -> Iterator[None]:
+    """Compute with so many threads inside, and then with as many as before."""
+    count = ThreadCount(threads)
+    try:
+        count.enter()
+        yield
+    finally:
+        count.leave()

@@ -1,0 +1,230 @@
+"""All or nothing: a change of a learner that fails or is interrupted leaves everything as it was.
+
+A transaction remembers little: the attributes of the objects that may change (not what they refer to), and what
+those who change something in place add to it. Large tensors are not copied: an update of the weights is computed
+in full and waits in `at_commit`; or new tensors take the place of the old ones (`replace`), which are still there.
+
+Once the commit has begun, nothing can be refused any more: whatever interrupts it, it is finished first.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from everlearn.threads import ThreadCount
+
+__all__ = ["Transaction", "assign", "atomic", "current", "on_undo", "suspended"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class _Local(threading.local):
+    transaction: Transaction | None = None
+
+
+_local = _Local()
+
+
+def current() -> Transaction | None:
+    """The transaction that this thread is in, if any."""
+    return _local.transaction
+
+
+def on_undo(undo: Callable[[], object]) -> None:
+    """Call this if the change that this thread is making fails; say so before you change anything."""
+    if _local.transaction is not None:
+        _local.transaction.on_undo(undo)
+
+
+def assign(array: Any, index: Any, values: Any) -> None:
+    """`array[index] = values`, of an array or tensor; taken back if the change fails."""
+    if _local.transaction is not None:
+        before = array[index]
+        before = before.clone() if isinstance(before, Tensor) else np.array(before)
+        _local.transaction.on_undo(functools.partial(array.__setitem__, index, before))
+    array[index] = values
+
+
+class Transaction:
+    """What must be undone if a change fails, and what is left to do if it does not.
+
+    parts: objects whose attributes may be assigned to.
+    generator: whose draws are taken back.
+    """
+
+    def __init__(self, parts: Iterable[object], generator: torch.Generator) -> None:
+        self._parts = [(part, vars(part).copy()) for part in parts]
+        self._generator, self._random_state = generator, generator.get_state()
+        self._undo: list[Callable[[], object]] = []
+        self._pending: list[_Update] = []
+        self._kept: set[int] = set()  # ids of tensors whose content is remembered
+        self._committing = False
+
+    # What those who change something say.
+
+    def on_undo(self, undo: Callable[[], object]) -> None:
+        """Call this if the change fails; say so before you change anything. It may be called without need."""
+        self._undo.append(undo)
+
+    def keep(self, tensors: Iterable[Tensor]) -> None:
+        """Remember what these tensors hold: they are about to be changed in place."""
+        new = [tensor for tensor in tensors if id(tensor) not in self._kept]
+        if new:
+            before = [tensor.detach().clone() for tensor in new]
+            self._undo.append(functools.partial(_copy_back, new, before))
+            self._kept.update(map(id, new))
+
+    def keep_buffers(self, network: nn.Module) -> None:
+        """Remember the buffers of a network, which a pass in training mode may change or replace."""
+        for module in network.modules():
+            if module._buffers:
+                held = dict(module._buffers)
+                self._undo.append(functools.partial(module._buffers.update, held))
+                self.keep(part for part in held.values() if part is not None)
+
+    def replace(self, tensors: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        """Let tensors have these values from now on, without a copy."""
+        self._undo.append(functools.partial(_set_data, tensors, [tensor.data for tensor in tensors]))
+        _set_data(tensors, values)
+
+    def at_commit(self, tensors: Sequence[Tensor], change: Callable[[], object]) -> None:
+        """Call this, which changes the tensors in place by one operation, when all else is done, or at `flush`."""
+        self._pending.append(_Update(tensors, change))
+
+    def flush(self) -> None:
+        """Make the updates that wait, since what they change is needed now."""
+        if self._pending:
+            self.keep(tensor for update in self._pending for tensor in update.tensors)
+            pending, self._pending = self._pending, []
+            with torch.no_grad():
+                for update in pending:
+                    update()
+
+    # How it ends.
+
+    def commit(self) -> None:
+        """Make the change final."""
+        self._committing = True
+        self._finish()
+
+    def abort(self) -> None:
+        """Leave everything as it was before; or, if the commit had begun, finish it."""
+        if self._committing:
+            self._finish()
+            return
+        with torch.no_grad():
+            for undo in reversed(self._undo):
+                undo()
+        for part, attributes in self._parts:
+            part.__dict__ = attributes
+        self._generator.set_state(self._random_state)
+
+    def _finish(self) -> None:
+        with torch.no_grad():
+            for update in self._pending:
+                update()
+
+
+class _Update:
+    """A change of tensors in place that is made once, however often it is called: a tensor counts its changes."""
+
+    __slots__ = ("change", "tensors", "version")
+
+    def __init__(self, tensors: Sequence[Tensor], change: Callable[[], object]) -> None:
+        self.tensors, self.change = tensors, change
+        self.version = tensors[0]._version
+
+    def __call__(self) -> None:
+        if self.tensors[0]._version == self.version:
+            self.change()
+
+
+def _copy_back(tensors: list[Tensor], values: list[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.data.copy_(value)
+
+
+def _set_data(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.data = value
+
+
+def atomic(method: Method) -> Method:
+    """Make a method of a learner all or nothing, whatever is raised inside, and one at a time among threads.
+
+    Called inside another such method of the same learner, it is part of that one's change.
+    """
+
+    @functools.wraps(method)
+    def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._turn.is_mine():
+            return method(self, *args, **kwargs)
+        change = _Change(self)
+        # An interrupt may also come while a failed change is being undone, or at the very end of one that is done.
+        # So both stand twice, and making them twice is as good as once.
+        try:
+            try:
+                try:
+                    try:
+                        change.begin()
+                        result = method(self, *args, **kwargs)
+                        change.commit()
+                        return result
+                    except BaseException:
+                        change.abort()
+                        raise
+                except BaseException:
+                    change.abort()
+                    raise
+            finally:
+                change.end()
+        finally:
+            change.end()
+
+    return cast(Method, whole)
+
+
+class _Change:
+    """One change of a learner: its lock, its number of threads, and the transaction."""
+
+    def __init__(self, learner: Any) -> None:
+        self._learner, self._turn = learner, learner._turn
+        self._outer, self._threads = _local.transaction, ThreadCount(learner.settings.threads)
+        self._transaction: Transaction | None = None
+
+    def begin(self) -> None:
+        self._turn.take()
+        self._threads.enter()
+        self._transaction = Transaction(self._learner.changing_parts(), self._learner.generator)
+        _local.transaction = self._transaction
+
+    def commit(self) -> None:
+        assert self._transaction is not None
+        self._transaction.commit()
+
+    def abort(self) -> None:
+        if self._transaction is not None:
+            self._transaction.abort()
+
+    def end(self) -> None:
+        _local.transaction = self._outer
+        self._threads.leave()
+        self._turn.give_back()
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Nothing in here is part of a transaction."""
+    outer, _local.transaction = _local.transaction, None
+    try:
+        yield
+    finally:
+        _local.transaction = outer
