@@ -14,6 +14,7 @@ import pytest
 from runs_made_up import five
 
 from everlearn.cli import main
+from everlearn.experiments import reproduce
 from everlearn.experiments import store as stores
 from everlearn.experiments.store import Store
 
@@ -102,6 +103,28 @@ def test_a_run_for_a_read_only_store_is_refused_in_one_sentence(store) -> None:
     with read_only(store.path.parent), pytest.raises(ValueError, match="store.sqlite can"):
         store.add(new)
     assert store.records() == RUNS
+
+
+def test_a_store_is_tried_before_a_run_and_nothing_is_written(store) -> None:
+    before = store.path.read_bytes()
+    store.check_writable()
+    assert store.path.read_bytes() == before
+    with read_only(store.path.parent), pytest.raises(ValueError, match="store.sqlite can"):
+        store.check_writable()
+
+
+def test_nothing_runs_where_the_store_can_only_be_read(store) -> None:
+    words = ["reproduce", "balanced", "--quick", "--learners", "finetune", "--seeds", "1", "--device", "cpu"]
+    started = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduce, "_run", lambda *arguments: started.append(arguments))
+        assert (
+            main([*words, "--store", str(store.path)]) == 0
+        )  # whatever it imports is loaded as the user who may
+        assert len(started) == 1
+        with read_only(store.path.parent):
+            assert main([*words, "--store", str(store.path)]) == 2
+    assert len(started) == 1
 
 
 def test_a_store_that_may_not_be_read_is_named(store) -> None:

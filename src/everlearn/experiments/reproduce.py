@@ -103,6 +103,7 @@ def reproduce(
     for line in _before(begun):
         print(line, file=sys.stderr)
     if begun.todo:
+        kept.check_writable()  # a run that can't be kept is said before anything runs
         _run(begun, kept, backend, address, workers)
     for each in begun.experiments:
         print_comparison(each, kept)

@@ -123,6 +123,12 @@ class Store:
             return sqlite3.connect(uri, uri=True, isolation_level=None)
         return connection
 
+    def check_writable(self) -> None:
+        """Raise a ValueError in one sentence where a run could not be kept; nothing is written."""
+        with self._open(write=True) as connection:
+            connection.execute("begin immediate")
+            connection.execute("rollback")
+
     def add(self, record: Record) -> bool:
         """Keep a run, unless it is already there and done; says whether it was kept."""
         row = dataclasses.asdict(record)
