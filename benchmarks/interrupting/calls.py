@@ -13,7 +13,7 @@ from everlearn.learners import registry
 from interrupting.outside import frozen, in_another_thread
 from interrupting.subjects import batch, make, task
 
-__all__ = ["CALLS", "OtherChanged", "at_start", "begun", "can_call", "with_state"]
+__all__ = ["CALLS", "OtherChanged", "at_start", "begun", "can_call", "done", "with_state"]
 
 Call = Callable[[Any], Any]
 
@@ -79,14 +79,27 @@ def _loaded(name: str, variant: str) -> dict[str, Any]:
     return state
 
 
-@functools.cache
 def begun(name: str, variant: str, call: str) -> dict[str, Any]:
     """The state that a call finds."""
+    return _taught(name, variant, 0 if call == "first" else 4)
+
+
+@functools.cache
+def _taught(name: str, variant: str, batches: int) -> dict[str, Any]:
     learner = make(name, variant)
-    if call != "first":
-        for seed, labels in enumerate(("abab", "abba", "cabc", "bcac")):
-            learner.observe(*batch(labels, seed), task(learner, seed // 2))
+    for seed, labels in enumerate(("abab", "abba", "cabc", "bcac")[:batches]):
+        learner.observe(*batch(labels, seed), task(learner, seed // 2))
+    if batches:
         learner.ask(["p", "q"], batch("ad", 8)[0])
+    state: dict[str, Any] = learner.state_dict()
+    return state
+
+
+@functools.cache
+def done(name: str, variant: str, call: str) -> dict[str, Any]:
+    """The state that a call leaves."""
+    learner = at_start(name, variant, call)
+    CALLS[call](learner)
     state: dict[str, Any] = learner.state_dict()
     return state
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from interrupting.calls import CALLS, OtherChanged, at_start, begun, with_state
+from interrupting.calls import CALLS, OtherChanged, at_start, begun, done, with_state
 from interrupting.outside import differing, frozen, in_another_thread, process
 from interrupting.points import TRACED, Point, Tracer, ctrl_c
 from interrupting.subjects import TROUBLE, batch, task
@@ -42,10 +42,8 @@ def later(learner: Any) -> dict[str, Any]:
 @functools.cache
 def expected(name: str, variant: str, call: str) -> tuple[Expected, Expected]:
     """What is right before the call, and after it."""
-    done = at_start(name, variant, call)
-    CALLS[call](done)
     found = []
-    for state in (begun(name, variant, call), done.state_dict()):
+    for state in (begun(name, variant, call), done(name, variant, call)):
         learner = with_state(name, variant, state)
         found.append(Expected(frozen(state), predicted(learner), later(learner)))
     return found[0], found[1]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import everlearn
-from interrupting.calls import CALLS, at_start, can_call
+from interrupting.calls import CALLS, at_start, can_call, done
 from interrupting.subjects import TROUBLE, USERS_CODE, VARIANTS, has_variant
 
 __all__ = [
@@ -46,7 +46,8 @@ class Tracer:
 
     def __enter__(self) -> Tracer:
         self._before = sys.gettrace()
-        sys.settrace(self._call)
+        if self.kind:
+            sys.settrace(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,14 +98,11 @@ KINDS = (*TRACED, *FAILING)
 
 def places(name: str, variant: str, call: str, kind: str = "line") -> list[tuple[str, int]]:
     """Where the events of one clean call are."""
-    for _ in range(2):  # the second time everything is loaded that loads when it is used
-        learner = at_start(name, variant, call)
-        TROUBLE.expect(kind)
-        if kind not in TRACED:
-            CALLS[call](learner)
-        else:
-            with Tracer(kind) as tracer:
-                CALLS[call](learner)
+    done(name, variant, call)  # so that whatever loads when it is first used is there
+    learner = at_start(name, variant, call)
+    TROUBLE.expect(kind)
+    with Tracer(kind if kind in TRACED else "") as tracer:
+        CALLS[call](learner)
     return tracer.places if kind in TRACED else [(kind, i) for i in range(1, TROUBLE.count + 1)]
 
 

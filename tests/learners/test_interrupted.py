@@ -1,0 +1,150 @@
+"""A refused or interrupted call changes nothing: a sample of what `benchmarks/interruptions.py` tries in full."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from everlearn.learners import registry
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from interrupting.calls import CALLS, at_start, can_call
+from interrupting.outcome import expected, interrupt, what_is_wrong
+from interrupting.outside import frozen
+from interrupting.points import Tracer, ctrl_c, places, points, refuse, variants
+from interrupting.subjects import TROUBLE, make
+
+NAMES = sorted(registry())
+LEARNING = ["first", "observe", "new labels", "revisit", "tell"]
+
+every_learner = pytest.mark.parametrize("name", NAMES)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As the benchmark has it, and as it was afterwards."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def check(chosen):
+    """Interrupt at each of these points; a failure lists what was left half done, and where it was raised."""
+    wrong = {point: interrupt(point) for point in chosen}
+    found = [f"{point}: {what}, raised at {place}" for point, (what, place) in only(wrong)]
+    assert not found, "\n".join(found)
+
+
+def only(wrong):
+    return [(point, problem) for point, problem in wrong.items() if problem is not None]
+
+
+KNOWN_CALLS = [(name, call) for name in NAMES for call in CALLS if can_call(name, call)]
+
+
+@pytest.mark.parametrize(("name", "call"), KNOWN_CALLS)
+def test_interrupted_before_any_line_a_call_is_done_or_not_begun(name, call):
+    for variant in {"plain", "additions", "own network"} & {*variants(name, call, "line")}:
+        check(points(name, variant, call, "line", 3 if variant == "plain" else 1))
+
+
+@pytest.mark.parametrize(("name", "call"), KNOWN_CALLS)
+def test_interrupted_before_any_instruction_a_call_is_done_or_not_begun(name, call):
+    check(points(name, "one iteration", call, "opcode", 1))
+
+
+@every_learner
+@pytest.mark.parametrize("kind", ["forward", "backward"])
+@pytest.mark.parametrize("call", [*LEARNING, "merge", "end_horizon"])
+def test_when_a_network_fails_in_any_of_its_calls_nothing_has_changed(name, call, kind):
+    for variant in variants(name, call, kind):
+        check(points(name, variant, call, kind, 1))
+
+
+@every_learner
+@pytest.mark.parametrize("call", LEARNING)
+def test_when_an_augmentation_fails_in_any_of_its_calls_nothing_has_changed(name, call):
+    for variant in variants(name, call, "augmentation"):
+        check(points(name, variant, call, "augmentation", 1))
+
+
+@every_learner
+def test_interrupted_while_it_refuses_a_batch_it_is_as_it_was(name):
+    """The network fails in a batch with new labels, and Ctrl-C comes while that is undone."""
+    call, variant = "new labels", "own network"
+    before, _ = expected(name, variant, call)
+    forwards = len(places(name, variant, call, "forward"))
+    for lines in (1, 4, 9):
+        learner = at_start(name, variant, call)
+        tracer = Tracer("line")
+
+        def fail_and_be_interrupted(tracer=tracer, lines=lines):
+            tracer.at, tracer.error = len(tracer.places) + lines, ctrl_c
+            refuse()
+
+        TROUBLE.expect("forward", forwards, fail_and_be_interrupted)
+        with tracer, pytest.raises((KeyboardInterrupt, RuntimeError, ValueError)):
+            CALLS[call](learner)
+        TROUBLE.expect()
+        assert what_is_wrong(learner, before, before) is None
+
+
+class FirstFew(nn.Module):
+    """An embedding of samples of any length."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x[:, :4])
+
+
+WITH_MEMORY = [name for name in NAMES if "memory_size" in registry()[name].Settings.__dataclass_fields__]
+
+
+@pytest.mark.parametrize("name", WITH_MEMORY)
+def test_a_memory_too_large_to_allocate_is_refused_in_a_sentence_and_nothing_has_changed(name):
+    learner = registry()[name](FirstFew(), device="cpu", memory_size=10**6)
+    before = frozen(learner.state_dict())
+    weights = frozen(learner.given.state_dict())
+    t = 0 if "t" in learner.needs else None
+    for _ in range(2):
+        with pytest.raises((ValueError, MemoryError), match="memory") as caught:
+            learner.observe(torch.randn(2, 10**7), ["a", "b"], t)  # 40 TB for a million of these
+        assert "\n" not in str(caught.value)
+        assert frozen(learner.state_dict()) == before
+        assert frozen(learner.given.state_dict()) == weights
+        assert learner.classes == []
+    learner.observe(torch.randn(2, 6), ["a", "b"], t)
+    assert learner.classes == ["a", "b"]
+
+
+class Picky(FirstFew):
+    """Refuses what is too large, as a network with a table to look up does."""
+
+    def forward(self, x):
+        if x.abs().max() > 100:
+            raise RuntimeError("too large")
+        return super().forward(x)
+
+
+@every_learner
+@pytest.mark.parametrize("first", [True, False], ids=["first batch", "later batch"])
+def test_a_network_that_refuses_by_content_leaves_all_as_it_was(name, first):
+    learner = make(name)
+    learner = type(learner)(Picky(), device="cpu", **vars(learner.settings))
+    t = 0 if "t" in learner.needs else None
+    if not first:
+        learner.observe(torch.randn(4, 6), ["a", "b", "a", "b"], t)
+    before, classes = frozen(learner.state_dict()), list(learner.classes)
+    x = torch.randn(4, 6)
+    x[2, 1] = 101.0
+    with pytest.raises((ValueError, RuntimeError), match="too large"):
+        learner.observe(x, ["c", "a", "d", "b"], t)
+    assert frozen(learner.state_dict()) == before
+    assert learner.classes == classes
