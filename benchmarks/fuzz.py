@@ -4,8 +4,8 @@
 
 Every attack must be accepted, or refused with one clear sentence. Counted as failures are
 
-* raw errors: anything but a ValueError, a TypeError or an error of everlearn's own that everlearn raises itself, with
-  a message of one line; or a learner that then refuses a good batch;
+* raw errors: anything but a ValueError, a TypeError, a MemoryError or an error of everlearn's own that everlearn
+  raises itself, with a message of one line; or a learner that then refuses a good batch;
 * changes: the state after a refusal is not, bit for bit, that of before;
 * NaN: a state with values that are not finite, or predictions from one.
 

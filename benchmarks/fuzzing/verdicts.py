@@ -28,7 +28,8 @@ def is_clear(error: BaseException) -> bool:
     raiser = _raised_by(error)
     if raiser.startswith(USERS_CODE):
         return True
-    if not isinstance(error, ValueError | TypeError) and not type(error).__module__.startswith("everlearn."):
+    known = ValueError | TypeError | MemoryError
+    if not isinstance(error, known) and not type(error).__module__.startswith("everlearn."):
         return False
     text = str(error)
     return raiser.startswith(PACKAGE) and bool(text.strip()) and "\n" not in text and len(text) <= 500
