@@ -92,7 +92,7 @@ class Fuzzer:
             "save": lambda: self._save_and_load(learner),
         }.items():
             if not self.judge.accepts(f"{word} after {what}", learner, call):
-                if not forged:
+                if not forged and data != "explosive":
                     self.judge.counts["raw"] += 1
                     self.judge.note(f"BLOCKED: {word} is refused afterwards", what)
                 self._drop(learner)
@@ -158,8 +158,15 @@ class Fuzzer:
         )
         name = rng.choice(names)
         words = f"{name}({', '.join(what)}) with {data}{'' if learner.batches else ', first'}"
-        if self.judge.accepts(words, learner, calls[name]) and rng.random() < 0.2 and learner.batches:
+        accepted = self.judge.accepts(words, learner, calls[name])
+        if accepted and rng.random() < 0.2 and self._began_with(learner, data):
             self._still_works(words, learner, data)
+
+    def _began_with(self, learner: Any, data: str) -> bool:
+        """Whether the first batch was such data, so that more of it must be taken."""
+        said, x = json.loads(learner.state_dict()["meta"]), self._x(data)
+        shape, dtype = said["sample_shape"], said["sample_type"]
+        return shape == [*x.shape[1:]] and (dtype == str(x.dtype).removeprefix("torch.") or data == "uint16")
 
     def _made(self, kind: Any, x: Tensor) -> Any:
         try:

@@ -86,7 +86,9 @@ def _leaving(code: CodeType) -> frozenset[int]:
             while steps[end].opname in ("PRECALL", "CALL") and end + 1 < len(steps):
                 end += 1
             if end > i + 3:
-                first = i - 1 if i and steps[i - 1].opname == "SWAP" else i
+                first = i
+                while first and steps[first - 1].opname in ("SWAP", "NOP"):
+                    first -= 1
                 found |= {step.offset for step in steps[first:end]}
     return frozenset(found)
 
