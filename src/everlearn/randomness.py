@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 __all__ = ["DrawFrom"]
 
 
-class DrawFrom(TorchDispatchMode):
+class DrawFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside it, what this thread draws on the CPU without naming a generator comes from the given one.
 
     So dropout, or the initialisation of a layer, neither depends on what others draw nor disturbs them.
@@ -25,7 +25,7 @@ class DrawFrom(TorchDispatchMode):
     """
 
     def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.generator, self.drawn = generator, False
 
     def __torch_dispatch__(

@@ -13,16 +13,19 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from everlearn.transaction import current
 
 __all__ = ["SGD", "NotFinite", "Pass", "finite_norm"]
+
+
+Gradients = tuple[Tensor, ...] | list[Tensor]
+"""A gradient by parameter."""
 
 
 class NotFinite(ValueError):
@@ -74,7 +77,7 @@ class SGD:
         return _ChainPass(self, self._layers, x) if self._layers else _AutogradPass(self, self._network, x)
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor]) -> None:
+    def step(self, gradients: Gradients) -> None:
         """One step against a gradient, given by parameter."""
         if not self._parameters:
             return
@@ -102,7 +105,7 @@ class SGD:
         return self.clip / norm
 
 
-def finite_norm(gradients: Sequence[Tensor]) -> float:
+def finite_norm(gradients: Gradients) -> float:
     """The norm of a gradient, given by parameter, if it is finite."""
     norm = float(torch.stack(torch._foreach_norm(gradients)).norm())
     if not math.isfinite(norm):
@@ -143,10 +146,9 @@ class _ChainPass(Pass):
         for i in range(len(self._layers) - 1, 0, -1):
             before = slopes[-1] @ self._layers[i][0]
             slopes.append(torch.ops.aten.threshold_backward(before, self._inputs[i], 0))
-        slopes.reverse()
         rate = self._optimiser.learning_rate if slope.is_cuda else self._rate(slopes)
         transaction = current()
-        for (weight, bias), slope, given in zip(self._layers, slopes, self._inputs, strict=True):
+        for (weight, bias), slope, given in zip(self._layers[::-1], slopes, self._inputs[::-1], strict=True):
             move_weight = functools.partial(weight.addmm_, slope.T, given, alpha=-rate)
             move_bias = functools.partial(bias.add_, slope.sum(0), alpha=-rate)
             if transaction is None:
@@ -161,26 +163,25 @@ class _ChainPass(Pass):
 
         The gradient sᵀa is no longer than s times a, which is cheap; its own norm is taken where that is too long.
         """
-        optimiser, samples = self._optimiser, len(slopes[0])
-        at_most = math.sqrt(
-            sum(_square(s) * (_square(a) + samples) for s, a in zip(slopes, self._inputs, strict=True))
-        )
-        if not math.isfinite(at_most):
+        optimiser, samples, squares = self._optimiser, len(slopes[0]), 0.0
+        for s, a in zip(slopes, self._inputs[::-1], strict=True):
+            squares += _square(s) * (_square(a) + samples)
+        if not math.isfinite(squares):
             raise NotFinite
+        at_most = math.sqrt(squares)
         if optimiser.clip is None or optimiser.learning_rate * at_most <= optimiser.clip:
             return optimiser.learning_rate
         squares = 0.0
-        for s, a in zip(slopes, self._inputs, strict=True):
+        for s, a in zip(slopes, self._inputs[::-1], strict=True):
             s, a = s.double(), a.double()
             squares += float(((s @ s.T) * (a @ a.T + 1)).sum())  # ‖sᵀa‖² + ‖sᵀ1‖²
         return optimiser.rate(math.sqrt(max(squares, 0.0)))
 
 
 def _square(values: Tensor) -> float:
-    """The sum of the squares; infinite, without a warning, where it is too large for float32."""
-    flat = values.numpy().ravel()
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.dot(flat, flat))
+    """The sum of the squares; infinite where it is too large for float32."""
+    flat = values.view(-1)
+    return torch.dot(flat, flat).item()
 
 
 def _chain(network: nn.Module) -> list[nn.Linear]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,23 +19,16 @@ __all__ = ["ThreadCount", "computing_with"]
 
 # torch's number is each thread's own, but that of its matrix products is the process's: it is given back when
 # nobody computes any more, and learners that want different numbers wait for each other.
-_changed = threading.Condition()
-_active: list[ThreadCount] = []
+_lock = threading.Lock()
+_active: dict[ThreadCount, int] = {}
 
-
-def _after_fork() -> None:
-    """In a forked process no other thread computes."""
-    global _changed
-    _changed = threading.Condition()
-    _active[:] = [count for count in _active if count._owner == threading.get_ident()]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+WAIT = 0.001  # seconds between two looks at whether others are done, where they want another number
 
 
 class ThreadCount:
     """So many threads between `enter` and `leave`, which may be called more than once."""
+
+    __slots__ = ("_before", "_owner", "threads")
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -43,19 +37,23 @@ class ThreadCount:
 
     def enter(self) -> None:
         """Compute with this number of threads."""
-        with _changed:
-            while any(other.threads != self.threads and other._owner != self._owner for other in _active):
-                _changed.wait()
-            _active.append(self)
-            if torch.get_num_threads() != self.threads:
-                torch.set_num_threads(self.threads)
+        while True:
+            with _lock:
+                if not _active or not self._must_wait():
+                    _active[self] = self.threads
+                    if torch.get_num_threads() != self.threads:
+                        torch.set_num_threads(self.threads)
+                    return
+            time.sleep(WAIT)
+
+    def _must_wait(self) -> bool:
+        others = (count for count in _active if count._owner != self._owner)
+        return any(count.threads != self.threads for count in others)
 
     def leave(self) -> None:
         """Give the process its own number of threads back."""
-        with _changed:
-            if self in _active:
-                _active.remove(self)
-                _changed.notify_all()
+        with _lock:
+            _active.pop(self, None)
             if self._before != self.threads and not _active:
                 torch.set_num_threads(self._before)
 
@@ -69,3 +67,15 @@ def computing_with(threads: int) -> Iterator[None]:
         yield
     finally:
         count.leave()
+
+
+def _after_fork() -> None:
+    """In a forked process no other thread computes."""
+    global _lock
+    _lock = threading.Lock()
+    for count in [count for count in _active if count._owner != threading.get_ident()]:
+        del _active[count]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -282,9 +282,7 @@ class Average:
             torch._foreach_add_(self._means, changes)
             return
         young = (1 + int(age)) / (10 + int(age))
-        move = functools.partial(
-            torch._foreach_lerp_, self._means, self._weights, 1 - min(decay, young)
-        )
+        move = functools.partial(torch._foreach_lerp_, self._means, self._weights, 1 - min(decay, young))
         if transaction is None:
             move()
         else:

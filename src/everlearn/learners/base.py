@@ -139,7 +139,9 @@ class Learner(Asking, Controlled, Stateful):
 
     def _learn(self, x: Tensor, decided: list[NDArray[np.int64]]) -> None:
         self._least = None
-        on_device = [torch.from_numpy(part).to(self.device, non_blocking=True) for part in decided]
+        on_device = [torch.from_numpy(part) for part in decided]
+        if self.device.type != "cpu":
+            on_device = [part.to(self.device, non_blocking=True) for part in on_device]
         self._prepare_network()
         with DrawFrom(self.generator) if self._network_draws else nullcontext():
             (self._captured or self.learn)(x.to(self.device), *on_device)

@@ -17,6 +17,7 @@ from everlearn.networks import as_input, check_name
 __all__ = ["as_device", "as_samples", "as_seed", "check_network", "check_samples", "probe", "try_batch"]
 
 
+PLAIN = (torch.uint8, torch.float32)
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
 
@@ -64,6 +65,8 @@ def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
 
     keep_integers: whether other integers reach the network as they are (tokens, say), or as numbers.
     """
+    if isinstance(x, Tensor) and x.dtype in PLAIN and x.layout is torch.strided and x.device.type != "meta":
+        return x.detach() if x.requires_grad else x
     if isinstance(x, np.ndarray):
         # torch knows neither another order of bytes nor rows that are read backwards.
         x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))

@@ -19,7 +19,7 @@ from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
 from everlearn.memory.labels import Label
 from everlearn.memory.short_term import ShortTermMemory
-from everlearn.networks import as_input, trunk, truncate
+from everlearn.networks import as_input, truncate, trunk
 from everlearn.networks.autoencoder import Likelihood, flat, log_normal
 from everlearn.networks.experts import Expert, Experts
 from everlearn.transaction import on_undo
@@ -242,12 +242,10 @@ class CNDPM(Learner):
         assert self.network is not None
         return self.network.features(x)[1][-1] if self.experts else flat(x)
 
-    def changing_parts(self) -> Iterator[object]:
+    def changing_parts(self) -> list[object]:
         """The short-term memory and the optimisers change too."""
-        yield from super().changing_parts()
-        yield self.short_term
-        for pair in self._optimisers:
-            yield from pair
+        optimisers = [adam for pair in self._optimisers for adam in pair]
+        return [*super().changing_parts(), self.short_term, *optimisers]
 
     def _prepare_network(self) -> None:
         """The experts stay in evaluation mode, but for one that is asleep."""

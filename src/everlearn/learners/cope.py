@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -179,11 +178,10 @@ class CoPE(WithAdditions):
         """f_θ(x), of unit length."""
         return to_unit_length(self._predictor(x))[0]
 
-    def changing_parts(self) -> Iterator[object]:
+    def changing_parts(self) -> list[object]:
         """The prototypes change too."""
-        yield from super().changing_parts()
-        if self._prototypes is not None:
-            yield self._prototypes
+        parts = super().changing_parts()
+        return parts if self._prototypes is None else [*parts, self._prototypes]
 
     def _hold_still(self, still: Any) -> None:
         super()._hold_still(still)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from everlearn.checkpoint import State
 from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
 from everlearn.memory.labels import Label
-from everlearn.networks import as_input, trunk, truncate
+from everlearn.networks import as_input, truncate, trunk
 from everlearn.networks.autoencoder import Decoder, Gaussian, Likelihood, evidence_bound, flat
 from everlearn.streams.horizon import Horizon
 from everlearn.transaction import on_undo
@@ -200,11 +199,10 @@ class CURL(Learner):
         features: Tensor = self.network.body(self._seen(x))
         return features
 
-    def changing_parts(self) -> Iterator[object]:
+    def changing_parts(self) -> list[object]:
         """The optimiser changes too."""
-        yield from super().changing_parts()
-        if self.network is not None:
-            yield self._adam
+        parts = super().changing_parts()
+        return parts if self.network is None else [*parts, self._adam]
 
     def _hold_still(self, still: Any) -> None:
         still._adam = still.copy = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -74,11 +73,10 @@ class Foundation(ABC):
         graphs = self.device.type == "cuda" and self.tensors_alone
         self._captured: Graphed | None = Captured(self.learn) if graphs else None
 
-    def changing_parts(self) -> Iterator[object]:
+    def changing_parts(self) -> list[object]:
         """The objects whose attributes change when it learns; a transaction takes these changes back."""
-        yield from (self, self.labels, self.asked)
-        if self.memory is not None:
-            yield self.memory
+        parts = [self, self.labels, self.asked]
+        return parts if self.memory is None else [*parts, self.memory]
 
     @classmethod
     def _settings(cls, given: dict[str, Any]) -> Any:

@@ -29,7 +29,7 @@ class Settings:
     clip: float | None = None
     """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
     threads: int = 1
-    """threads that it computes with, whatever the process has: the numbers depend on it. More pay for large networks"""
+    """threads that it computes with, whatever the process has; more than one pays for large networks"""
 
     def __post_init__(self) -> None:
         for name, kinds in _kinds(type(self)).items():  # type: ignore[arg-type]

@@ -196,6 +196,10 @@ def _is_shape(value: Any) -> bool:
     return value is None or (isinstance(value, list) and all(map(_is_count, value)) and len(value) <= 16)
 
 
+SAMPLE_TYPES = (
+    *("uint8", "int8", "int16", "int32", "int64", "bool"),
+    *("float16", "bfloat16", "float32"),
+)
 # What a state says of itself: whether a value can be that, and what it should be.
 META: dict[str, tuple[Callable[[Any], bool], str]] = {
     "learner": (lambda value: isinstance(value, str), "a name"),
@@ -210,11 +214,6 @@ META: dict[str, tuple[Callable[[Any], bool], str]] = {
     "labels": (lambda value: isinstance(value, list), "a list"),
     "batches": (_is_count, "a count"),
     "samples": (_is_count, "a count"),
-}
-SAMPLE_TYPES = {
-    str(kind).removeprefix("torch.")
-    for kind in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
-    + (torch.float16, torch.bfloat16, torch.float32)
 }
 # Settings that say how many numbers a network has.
 SIZES = ("hidden", "embedding", "outputs", "latent", "added", "draws", "tasks")

@@ -151,7 +151,7 @@ class ReplayMemory(ABC):
 
 
 def empty_rows(count: int, like: Tensor, device: torch.device) -> Tensor:
-    """Rows of zeros for samples of this shape and type. On the host the system gives their memory as they are used."""
+    """Rows of zeros for samples of this shape and type; on the host they take memory as they are used."""
     if device.type != "cpu":
         return torch.zeros(count, *like.shape[1:], dtype=like.dtype, device=device)
     each = like.shape[1:].numel()

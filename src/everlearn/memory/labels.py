@@ -84,7 +84,11 @@ def as_labels(y: Any) -> list[Label]:
         y = y.tolist()
     if isinstance(y, (str, bytes, Set, Mapping)) or not isinstance(y, Iterable):
         raise ValueError(f"y is a sequence of labels, one for each sample, not {shortened(y)}")
-    return [label if type(label) in _PLAIN else _label(label) for label in y]
+    least, most = -(2**63), 2**63
+    return [
+        label if (kind := type(label)) in _PLAIN or (kind is int and least <= label < most) else _label(label)
+        for label in y
+    ]
 
 
 def _label(label: Any, depth: int = 0) -> Label:
@@ -94,7 +98,9 @@ def _label(label: Any, depth: int = 0) -> Label:
         return label  # type: ignore[no-any-return]
     if type(label) is int:
         if label.bit_length() > MOST_BITS:
-            raise ValueError(f"a label that is an integer has at most {MOST_BITS} bits, not {label.bit_length()}")
+            raise ValueError(
+                f"a label that is an integer has at most {MOST_BITS} bits, not {label.bit_length()}"
+            )
         return label
     if type(label) is float:
         if math.isnan(label):

@@ -84,9 +84,7 @@ class BalancedMemory(ReplayMemory):
         keys = self._random_integers(len(slots)) + 1
         rows = np.full(len(slots), self.size)
         enters = keys > self._floor[slots]
-        self._counts, self._dropped, self._floor = (
-            part.copy() for part in (self._counts, self._dropped, self._floor)
-        )
+        self._dropped = self._dropped.copy()
         np.maximum.at(self._dropped, slots, np.where(enters, NO_KEY, keys))
         entering = enters.nonzero()[0]
         if len(entering):  # the longer a class is known, the fewer do
@@ -123,7 +121,8 @@ class BalancedMemory(ReplayMemory):
         entries = entries + slots * self._quota
         assign(self._places, entries[fills], self._free_rows(int(fills.sum())))
         rows[samples[wins]] = self._places[entries[wins]]
-        self._counts += np.bincount(slots[fills], minlength=len(self._counts))
+        self._counts = self._counts + np.bincount(slots[fills], minlength=len(self._counts))
+        self._floor = self._floor.copy()
         self._floor[classes] = self._dropped[classes]
         full = classes[self._counts[classes] == self._quota]
         self._floor[full] = book[full].min(1)
