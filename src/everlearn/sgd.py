@@ -180,7 +180,7 @@ class _ChainPass(Pass):
 
 def _square(values: Tensor) -> float:
     """The sum of the squares; infinite where it is too large for float32."""
-    flat = values.view(-1)
+    flat = values.reshape(-1)
     return torch.dot(flat, flat).item()
 
 

@@ -104,4 +104,11 @@ class Adam:
                 raise ValueError(f"Adam has {theirs} parameters in the state, {sum(sizes)} in the network")
             for part, values in zip(mine, torch.split(state[name], sizes), strict=True):
                 part.copy_(values.view_as(part))
-        self._ages = state["ages"].tolist()
+        ages = state["ages"].tolist()
+        if (
+            not isinstance(ages, list)
+            or len(ages) != len(sizes)
+            or not all(type(age) is int and age >= 0 for age in ages)
+        ):
+            raise ValueError(f"Adam counts the steps of {len(sizes)} parameters, but the state has others")
+        self._ages = ages

@@ -29,6 +29,7 @@ from everlearn.learners.settings import Settings
 from everlearn.learners.state import Stateful
 from everlearn.memory.labels import Label, as_labels, shortened
 from everlearn.randomness import DrawFrom
+from everlearn.sgd import finite_norm
 from everlearn.transaction import atomic, current
 
 __all__ = ["Learner", "NotLearntYet", "Settings"]
@@ -66,7 +67,7 @@ class Learner(Asking, Controlled, Stateful):
         self._try(x)
         if new:
             raise ValueError(
-                f"{type(self).__name__}.revisit got the label {new[0]!r}, which was never observed"
+                f"{type(self).__name__}.revisit got the label {shortened(new[0])}, which was never observed"
             )
         self._hear(t, "revisit")
         self._learn(x, self.prepare(labels, keep=False))
@@ -143,8 +144,12 @@ class Learner(Asking, Controlled, Stateful):
         if self.device.type != "cpu":
             on_device = [part.to(self.device, non_blocking=True) for part in on_device]
         self._prepare_network()
-        with DrawFrom(self.generator) if self._network_draws else nullcontext():
+        drawing = DrawFrom(self.generator) if self._network_draws else nullcontext()
+        # A caller may have switched gradients off.
+        with drawing, torch.inference_mode(False), torch.enable_grad():
             (self._captured or self.learn)(x.to(self.device), *on_device)
+        if self._finite_buffers and self.device.type == "cpu":
+            finite_norm(self._finite_buffers)
 
     def _prepare_network(self) -> None:
         """Put the network into training mode, and let a transaction remember what a pass changes."""

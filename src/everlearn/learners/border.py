@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -12,11 +11,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from everlearn.memory.labels import shortened
 from everlearn.networks import as_input, check_name
 
-__all__ = ["as_device", "as_samples", "as_seed", "check_network", "check_samples", "probe", "try_batch"]
+__all__ = [
+    "as_device",
+    "as_samples",
+    "as_seed",
+    "check_generated",
+    "check_network",
+    "check_samples",
+    "probe",
+    "try_batch",
+]
 
 
+LARGEST_VALUE = 1e12  # squares of it, and sums of these, are far from float32's end
 PLAIN = (torch.uint8, torch.float32)
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
@@ -28,8 +38,8 @@ def as_device(name: Any) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
-    except (RuntimeError, TypeError):
-        raise ValueError(f"device is auto, cpu, cuda or another of torch's, not {name!r}") from None
+    except (RuntimeError, TypeError, ValueError, OverflowError):
+        raise ValueError(f"device is auto, cpu, cuda or another of torch's, not {shortened(name)}") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"device is {name!r}, but torch finds {torch.cuda.device_count() or 'no'} GPU here")
     return device
@@ -40,7 +50,7 @@ def as_seed(seed: Any) -> int:
     try:
         torch.Generator().manual_seed(operator.index(seed))
     except (TypeError, RuntimeError, ValueError):
-        raise ValueError(f"a seed is a whole number of at most 64 bits, not {seed!r}") from None
+        raise ValueError(f"a seed is a whole number of at most 64 bits, not {shortened(seed)}") from None
     return operator.index(seed)
 
 
@@ -65,6 +75,10 @@ def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
 
     keep_integers: whether other integers reach the network as they are (tokens, say), or as numbers.
     """
+    if isinstance(x, Tensor) and x.is_nested:
+        raise ValueError(f"{where} takes x as one tensor, not as a nested one")
+    if isinstance(x, Tensor) and x.is_inference():
+        x = x.clone()  # autograd can't work with what was made in inference mode
     if isinstance(x, Tensor) and x.dtype in PLAIN and x.layout is torch.strided and x.device.type != "meta":
         return x.detach() if x.requires_grad else x
     if isinstance(x, np.ndarray):
@@ -102,9 +116,22 @@ def check_samples(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: t
         raise ValueError(f"{where} got x of shape {list(x.shape)} but the network takes [{expected}]")
     if dtype is not None and x.dtype != dtype:
         raise ValueError(f"{where} got x of {x.dtype} but this learner began with {dtype}")
-    # A finite sum says it cheaply; only a sum that is not needs a closer look.
-    if x.is_floating_point() and not math.isfinite(float(x.sum())) and not x.isfinite().all():
-        raise ValueError(f"{where} got NaN or infinite values in x")
+    if x.is_floating_point() and x.numel():
+        low, high = torch.aminmax(x)  # NaN if there is any
+        if not -LARGEST_VALUE <= float(low) <= float(high) <= LARGEST_VALUE:
+            if not x.isfinite().all():
+                raise ValueError(f"{where} got NaN or infinite values in x")
+            raise ValueError(
+                f"{where} got values in x larger than {LARGEST_VALUE:.0e}, which no network can compute with: scale x"
+            )
+
+
+def check_generated(name: str, x: Tensor) -> None:
+    """Refuse samples that a generative model can't give back."""
+    if not x.is_floating_point() and x.dtype != torch.uint8:
+        raise ValueError(
+            f"{name} models the samples themselves: give bytes or floating numbers, not {x.dtype}"
+        )
 
 
 def probe(network: nn.Module, x: Tensor) -> int:

@@ -17,11 +17,13 @@ from torch.nn.functional import one_hot
 from everlearn.checkpoint import State
 from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
+from everlearn.learners.border import check_generated
 from everlearn.memory.labels import Label
 from everlearn.memory.short_term import ShortTermMemory
 from everlearn.networks import as_input, truncate, trunk
 from everlearn.networks.autoencoder import Likelihood, flat, log_normal
 from everlearn.networks.experts import Expert, Experts
+from everlearn.sgd import NotFinite
 from everlearn.transaction import on_undo
 
 __all__ = ["CNDPM", "CNDPMSettings"]
@@ -125,6 +127,8 @@ class CNDPM(Learner):
             if len(plan) == 1:
                 return
             self._counts = self._counts + responsibilities.sum(0)
+            if not bool(self._counts.isfinite().all()):
+                raise NotFinite
             foreign = responsibilities.sum(1) == 0
             x, slots = x[foreign], slots[foreign]
             taken = self.short_term.add(x, slots)
@@ -257,6 +261,7 @@ class CNDPM(Learner):
     # The first batch, resources and state.
 
     def _begin(self, x: Tensor) -> None:
+        check_generated(self.name, x)
         super()._begin(x)
         likelihood: Likelihood = "grey" if x.dtype == torch.uint8 else "real"
         name, own = (self.given, None) if isinstance(self.given, str) else ("", self._own)
@@ -308,6 +313,10 @@ class CNDPM(Learner):
         for part, adam in self._adams():
             adam.restore({name: state[f"{part}.{name}"] for name in adam.state()})
         self._counts = state["counts"].to(self.device).clone()
+        if self._counts.shape != (len(self.experts),) or not bool((self._counts.isfinite()).all()):
+            raise ValueError(
+                f"there are counts of {list(self._counts.shape)} for {len(self.experts)} experts"
+            )
         self.short_term.add(state["short_term.samples"], state["short_term.slots"])
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from everlearn.learners.foundation import Foundation
 from everlearn.learners.snapshot import in_turn
-from everlearn.memory.labels import Label, as_labels
+from everlearn.memory.labels import Label, as_labels, shortened
 from everlearn.transaction import atomic
 from everlearn.words import differing
 
@@ -32,7 +32,7 @@ class Controlled(Foundation):
         (label,) = as_labels([label])
         if label not in self.labels:
             raise ValueError(
-                f"{type(self).__name__}.forget got the label {label!r}, which was never observed"
+                f"{type(self).__name__}.forget got the label {shortened(label)}, which was never observed"
             )
         if not self.can_forget:
             raise ValueError(

@@ -15,6 +15,7 @@ from torch.nn.functional import linear, softplus
 from everlearn.checkpoint import State
 from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
+from everlearn.learners.border import check_generated
 from everlearn.memory.labels import Label
 from everlearn.networks import as_input, truncate, trunk
 from everlearn.networks.autoencoder import Decoder, Gaussian, Likelihood, evidence_bound, flat
@@ -210,6 +211,7 @@ class CURL(Learner):
     # The first batch, and room for classes.
 
     def _begin(self, x: Tensor) -> None:
+        check_generated(self.name, x)
         self._first = tuple(x.shape[1:]), x.dtype
         super()._begin(x)
 
@@ -272,6 +274,8 @@ class CURL(Learner):
         assert self.network is not None
         self._adam.restore({name: state[f"adam.{name}"] for name in self._adam.state()})
         self._counts = state["counts"].cpu().numpy().copy()
+        if self._counts.shape != (len(self.labels),):
+            raise ValueError(f"there are counts of {self._counts.shape} for {len(self.labels)} classes")
         self._running = next(iter(state["running"].tolist()), None)
         copied = {name[5:]: part.to(self.device) for name, part in state.items() if name.startswith("copy.")}
         if copied:

@@ -51,6 +51,7 @@ class Foundation(ABC):
     sample_type: torch.dtype | None = None
     sgd: SGD
     _has_buffers = False
+    _finite_buffers: list[Tensor] | tuple[()] = ()  # such as batch-norm's statistics, which must stay finite
     _network_draws = False  # whether the network draws random numbers in training mode, as dropout does
 
     def __init__(
@@ -175,6 +176,9 @@ class Foundation(ABC):
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.parameters = [part for part in network.parameters() if part.requires_grad]
         self._has_buffers = any(True for _ in network.buffers())
+        self._finite_buffers = [
+            part for part in network.buffers() if part.is_floating_point() and bool(part.isfinite().all())
+        ]
         self.sgd = SGD(network, self.parameters, self.settings.learning_rate, self.settings.clip)
         self._replaced()
 

@@ -179,7 +179,12 @@ class GSS(ReplayLearner):
             return cross_entropy(self._among_open(functional_call(network, weights, (x,))), slots)
 
         weights = {name: part.detach() for name, part in network.named_parameters() if part.requires_grad}
-        gradients = vmap(grad(loss), in_dims=(None, 0, 0))(weights, as_input(x), slots)
+        x = as_input(x)
+        try:
+            gradients = vmap(grad(loss), in_dims=(None, 0, 0))(weights, x, slots)
+        except RuntimeError:  # a layer that can't be vectorised, as a GRU is: one after the other
+            each = [grad(loss)(weights, *part) for part in zip(x, slots, strict=True)]
+            gradients = {name: torch.stack([part[name] for part in each]) for name in weights}
         return [part.reshape(len(part), part.shape[1:2].numel(), -1) for part in gradients.values()]
 
     # Control.

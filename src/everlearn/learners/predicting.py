@@ -77,6 +77,10 @@ class Predicting(Foundation):
 
     def _in_chunks(self, x: Any, method: str, function: Callable[[Tensor], Tensor]) -> Tensor:
         """A function of the samples, in evaluation mode and in parts that bound what it takes."""
+        if self.network is None:
+            raise NotLearntYet(
+                f"{type(self).__name__} has seen no batch yet: observe one first, then {method}"
+            )
         parts = torch.split(self._samples(x, method), CHUNK)
         with computing_with(self.settings.threads):
             return self._in_evaluation(

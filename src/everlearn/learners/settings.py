@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import numbers
 from types import NoneType
 from typing import Any, get_args, get_type_hints
+
+from everlearn.memory.labels import shortened
 
 __all__ = ["Settings"]
 
@@ -36,7 +37,7 @@ class Settings:
             value = _of_kind(name, getattr(self, name), kinds)
             object.__setattr__(self, name, value)
             if isinstance(value, float):
-                self._check(name, math.isfinite(value), "a finite number")
+                self._check(name, abs(value) <= LARGEST_FLOAT, "a finite number, at most 1e30")
             elif isinstance(value, int):
                 self._check(name, abs(value) <= LARGEST, f"at most {LARGEST:,}")
         self._check("learning_rate", self.learning_rate > 0, "above 0")
@@ -51,11 +52,12 @@ class Settings:
 
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
-            raise ValueError(f"{name} must be {expected}, not {getattr(self, name)!r}")
+            raise ValueError(f"{name} must be {expected}, not {shortened(getattr(self, name))}")
 
 
 # No setting counts more than this: it would only be found out when memory has run out.
 LARGEST = 2**31
+LARGEST_FLOAT = 1e30
 MOST_THREADS = 1024
 
 # What a setting may be, in words, and of numpy's numbers which are meant.
@@ -75,7 +77,11 @@ def _of_kind(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
     for kind in kinds:
         is_bool = isinstance(value, bool)
         if is_bool == (kind is bool) and isinstance(value, ABSTRACT.get(kind, kind)):
-            return value if kind is NoneType else kind(value)
+            try:
+                return value if kind is NoneType else kind(value)
+            except OverflowError:
+                raise ValueError(f"{name} must be a number that a float can hold") from None
     if str in kinds and callable(value):
         return value
-    raise ValueError(f"{name} must be {' or '.join(WORDS[kind] for kind in kinds)}, not {value!r}")
+    expected = " or ".join(WORDS[kind] for kind in kinds)
+    raise ValueError(f"{name} must be {expected}, not {shortened(value)}")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
+from everlearn.learners.border import try_batch
 from everlearn.learners.foundation import Foundation, plain
 from everlearn.learners.snapshot import in_turn
 from everlearn.memory.labels import as_labels, decode_label, encode_label, shortened
@@ -60,6 +61,7 @@ class Stateful(Foundation):
     def load_state_dict(self, state: State) -> None:
         """Take up a state that `state_dict` gave: whole or, with a CheckpointError, not at all."""
         meta = read_meta(state)
+        check_tensors(state)
         # A setting that came later is off in a state that does not know it.
         meta["settings"] = plain(self.Settings()) | meta["settings"]
         for part, mine in self._identity().items():
@@ -67,7 +69,7 @@ class Stateful(Foundation):
                 theirs, own = differing(meta[part], mine)
                 raise CheckpointError(f"this state has the {part} {theirs!r}, but the learner has {own!r}")
         if meta["sample_shape"] is not None:
-            check_size(state, meta, self._sized_by(tuple(meta["sample_shape"])))
+            check_size(state, meta, lambda: self._sized_by(tuple(meta["sample_shape"])))
         twin = type(self)(self.given, seed=meta["seed"], device=str(self.device), **vars(self.settings))
         own = self.given if isinstance(self.given, nn.Module) else nn.Module()
         before = {name: part.clone() for name, part in own.state_dict().items()}
@@ -75,7 +77,8 @@ class Stateful(Foundation):
         try:
             twin._take(state, meta)
             self._check_parts(state, twin.state_dict())
-            twin._check_finite(state)
+            check_finite(state, {name for name, part in before.items() if not bool(part.isfinite().all())})
+            twin._check_exemplars()
             self._replaced()
             loaded = {**twin.__dict__, "_captured": self._captured, "_turn": self._turn}
             self.__dict__ = loaded
@@ -96,17 +99,12 @@ class Stateful(Foundation):
                 f"this state has parts that {self.name} has not: {', '.join(sorted(unknown))}"
             )
 
-    def _check_finite(self, state: State) -> None:
-        """Refuse weights and prototypes that are infinite or NaN: nothing could be learnt from there on."""
-        if self.network is None:
-            return
-        trained = [name for name, part in self.network.named_parameters() if part.requires_grad]
-        names = {f"{kind}{name}" for name in trained for kind in ("network.", "average.")} | {"prototypes"}
-        for name in sorted(names & state.keys()):
-            if not bool(state[name].isfinite().all()):
-                raise CheckpointError(
-                    f"{name} has infinite or NaN values: the network has diverged, so go back to an earlier state"
-                )
+    def _check_exemplars(self) -> None:
+        """Refuse exemplars that a network of the user's can't take, as tokens that it does not know."""
+        if self.memory is not None and self.sample_type is not None and isinstance(self.given, nn.Module):
+            samples = self.memory.samples()[0]
+            if len(samples) and not self.sample_type.is_floating_point:
+                try_batch(self.given, samples, ())
 
     def _sized_by(self, shape: tuple[int, ...]) -> int:
         """How many numbers the named network would have for samples of this shape; nothing is made."""
@@ -142,6 +140,8 @@ class Stateful(Foundation):
                     f"the exemplars are {list(samples.shape[1:])} of {samples.dtype}, and the samples "
                     f"{list(self.sample_shape or ())} of {self.sample_type}"
                 )
+            if samples.is_floating_point() and not bool(samples.isfinite().all()):
+                raise CheckpointError("this state has exemplars with infinite or NaN values")
             self.memory.restore(kept, self.device)
             slots = self.memory.kept()[1]
             if len(slots) and not 0 <= slots.min() <= slots.max() < len(self.labels):
@@ -165,7 +165,9 @@ class Stateful(Foundation):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file, atomically; never a network that has diverged."""
         state = self.state_dict()
-        self._check_finite(state)
+        if self.network is not None:
+            frozen = {name for name, part in self.network.named_parameters() if not part.requires_grad}
+            check_finite(state, frozen | {name for name, _ in self.network.named_buffers()})
         checkpoint.write(state, path)
 
 
@@ -174,7 +176,7 @@ def read_meta(state: State) -> dict[str, Any]:
     try:
         meta = json.loads(state["meta"])
         version = meta["format"]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise CheckpointError("this is not the state of a learner: it has no readable meta") from None
     if version != FORMAT:
         raise CheckpointError(
@@ -221,17 +223,42 @@ SIZES = ("hidden", "embedding", "outputs", "latent", "added", "draws", "tasks")
 FREE, TIMES = 2**26, 16
 
 
-def check_size(state: State, meta: dict[str, Any], numbers: int) -> None:
+def check_finite(state: State, infinite: set[str]) -> None:
+    """Refuse a state with infinite or NaN values: nothing could be learnt from there on.
+
+    infinite: the parts of the network that may have such values, as a mask in a buffer.
+    """
+    allowed = {f"{kind}{name}" for name in infinite for kind in ("network.", "network.body.", "average.")}
+    for name, part in state.items():
+        if name == "meta" or name in allowed or not part.is_floating_point():
+            continue
+        if not bool(part.isfinite().all()):
+            raise CheckpointError(
+                f"{name} has infinite or NaN values: the network has diverged, so go back to an earlier state"
+            )
+
+
+def check_tensors(state: State) -> None:
+    """Refuse a state whose parts are not all plain tensors."""
+    for name, part in state.items():
+        if name == "meta":
+            continue
+        plain = isinstance(part, Tensor) and not part.is_nested and part.layout is torch.strided
+        if not plain or part.is_quantized or part.is_complex() or part.device.type == "meta":
+            raise CheckpointError(f"this state's {name} is not a tensor of plain numbers")
+
+
+def check_size(state: State, meta: dict[str, Any], numbers: Callable[[], int]) -> None:
     """Refuse a state that asks for far more memory than it holds, before any is taken.
 
-    numbers: of the network that its settings describe.
+    numbers: how many the network has that its settings describe.
     """
-    tensors = [part for name, part in state.items() if name != "meta" and isinstance(part, Tensor)]
+    tensors = [part for name, part in state.items() if name != "meta"]
     held, entries = sum(part.nbytes for part in tensors), sum(part.numel() for part in tensors)
-    sample = math.prod(meta["sample_shape"])
     most = max(FREE, TIMES * held)
     sizes = [meta["settings"].get(name) or 0 for name in SIZES]
-    if 16 * sample > most or 4 * numbers > most or max(sizes) > entries + 4096:
+    too_large = 16 * math.prod(meta["sample_shape"]) > most or max(sizes) > entries + 4096
+    if too_large or 4 * numbers() > most:
         raise CheckpointError(
             "this state's settings and sample_shape ask for far more memory than the state holds"
         )

@@ -8,7 +8,7 @@ and writes the rows it is told, and a step with replay is tensors alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ class ReplayMemory(ABC):
     labels: the learner's label table, to tell whose exemplars are whose.
     generator: the learner's own source of randomness (on the host).
     """
+
+    types: ClassVar[dict[str, torch.dtype]] = {}  # of the parts of a state that are not int64
 
     def __init__(self, size: int, labels: LabelTable, generator: torch.Generator) -> None:
         self.size = size
@@ -120,6 +122,9 @@ class ReplayMemory(ABC):
     def restore(self, state: dict[str, Tensor], device: torch.device) -> None:
         """Take up a state that `state` gave."""
         samples = state["samples"]
+        for name, part in state.items():
+            if part.dtype != self.types.get(name, torch.int64) and name != "samples":
+                raise ValueError(f"the memory's {name} is of {part.dtype}")
         book = {name: part.cpu().numpy().copy() for name, part in state.items() if name != "samples"}
         self._reopen(book, len(samples))
         self.allocate(samples, device)

@@ -152,8 +152,15 @@ class HerdedMemory(ReplayMemory):
         """Take up a state that `state` gave."""
         horizon = state["horizon"]
         super().restore({name: part for name, part in state.items() if name != "horizon"}, device)
+        samples = state["samples"]
         if len(horizon) != len(self._came):
             raise ValueError(f"{len(self._came)} samples came, but {len(horizon)} are there")
+        if (horizon.shape[1:], horizon.dtype) != (samples.shape[1:], samples.dtype):
+            raise ValueError(
+                f"what came is {list(horizon.shape[1:])} of {horizon.dtype}, unlike the exemplars"
+            )
+        if len(self._came) and not 0 <= self._came.min() <= self._came.max() < len(self._labels):
+            raise ValueError(f"samples came of more than {len(self._labels)} classes")
         self.horizon = horizon.to(device).clone()
 
     # Control.

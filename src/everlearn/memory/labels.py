@@ -81,7 +81,12 @@ class LabelTable:
 def as_labels(y: Any) -> list[Label]:
     """The labels of a batch as a list, or a ValueError that names the one that is none."""
     if isinstance(y, (torch.Tensor, np.ndarray)):
-        y = y.tolist()
+        try:
+            y = y.tolist()
+        except (RuntimeError, NotImplementedError):
+            raise ValueError(
+                "y is a tensor whose values can't be read: give a dense one on a device"
+            ) from None
     if isinstance(y, (str, bytes, Set, Mapping)) or not isinstance(y, Iterable):
         raise ValueError(f"y is a sequence of labels, one for each sample, not {shortened(y)}")
     least, most = -(2**63), 2**63
@@ -122,4 +127,5 @@ def shortened(value: Any) -> str:
         text = repr(value)
     except Exception:  # an integer of too many digits, a tuple too deep, an object of a user's own
         text = f"a value of type {type(value).__name__}"
+    text = " ".join(text.split())
     return text if len(text) <= 60 else text[:57] + "..."

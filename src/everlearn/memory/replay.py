@@ -200,11 +200,18 @@ class BalancedMemory(ReplayMemory):
     def _reopen(self, book: dict[str, Integers], samples: int) -> None:
         keys, self._counts = book["keys"] + 1, book["counts"]
         self._dropped, self._floor = book["dropped"] + 1, book["floor"] + 1
-        if not samples == len(keys) <= self.size or len(self._counts) > self.size:
+        counted = self._counts.ndim == 1 and self._counts.sum() == samples and (self._counts >= 0).all()
+        shapes = {part.shape for part in (self._counts, self._dropped, self._floor)}
+        sized = keys.shape == (samples,) and samples <= self.size and len(self._counts) <= self.size
+        if not (counted and sized and len(shapes) == 1 and len(self._counts) in (0, len(self._labels))):
             raise ValueError(
                 f"a memory of {self.size} can't take {samples} exemplars of {len(self._counts)} classes"
             )
         self._quota = self.size // max(len(self._counts), 1)
+        if samples and self._counts.max() > self._quota:
+            raise ValueError(
+                f"a class keeps {self._counts.max()} exemplars, and at most {self._quota} can be"
+            )
         entries, _ = self._entries()
         self._keys, self._places = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
         self._keys[entries] = keys

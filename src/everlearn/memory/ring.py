@@ -88,7 +88,15 @@ class RingMemory(ReplayMemory):
 
     def _reopen(self, book: dict[str, Integers], samples: int) -> None:
         self._came, self.tasks = book["came"], book["tasks"].tolist()
-        if not len(self) == samples == len(book["slots"]) or len(self._came) != len(self._rows):
+        if self._came.shape != (len(self._rows),) or (self._came < 0).any():
+            raise ValueError(f"there are {len(self._rows)} rings, and {self._came.tolist()} came")
+        if (
+            book["tasks"].ndim != 1
+            or len(set(self.tasks)) < len(self.tasks)
+            or len(self.tasks) > len(self._rows)
+        ):
+            raise ValueError(f"there are {len(self._rows)} rings for the tasks {self.tasks}")
+        if not len(self) == samples == len(book["slots"]):
             raise ValueError(
                 f"rings of {self.quota} to which {self._came.tolist()} came can't keep {samples}"
             )

@@ -6,6 +6,8 @@ so here the learner decides, and the memory only keeps the book.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,6 +21,8 @@ __all__ = ["ScoredMemory"]
 
 class ScoredMemory(ReplayMemory):
     """At most `size` exemplars, and one score each."""
+
+    types: ClassVar[dict[str, torch.dtype]] = {"scores": torch.float32}
 
     def __init__(self, size: int, labels: LabelTable, generator: torch.Generator) -> None:
         super().__init__(size, labels, generator)
