@@ -262,12 +262,14 @@ def test_gradients_of_a_large_batch_are_taken_a_few_at_a_time():
     assert met == [10, 10, 5]
 
 
-def test_a_network_that_diverged_stops_nothing():
+def test_a_network_that_somebody_broke_refuses_batches_and_keeps_nothing_of_them():
     learner = taught(batches=1, memory_size=12)
+    before = len(learner.memory), learner.memory.scores.clone()
     learner.network.head.weight.data.fill_(float("nan"))
     for seed in range(6):
-        learner.observe(*batch(5, seed))
-    assert learner.memory.scores.isfinite().all() and len(learner.memory) == 12
+        with pytest.raises(ValueError, match="weights infinite or NaN"):
+            learner.observe(*batch(5, seed))
+    assert len(learner.memory) == before[0] and torch.equal(learner.memory.scores, before[1])
 
 
 def test_weights_that_are_frozen_stay_and_have_no_gradient():

@@ -18,7 +18,6 @@ __all__ = [
     "as_device",
     "as_samples",
     "as_seed",
-    "check_generated",
     "check_network",
     "check_samples",
     "probe",
@@ -124,14 +123,6 @@ def check_samples(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: t
             raise ValueError(
                 f"{where} got values in x larger than {LARGEST_VALUE:.0e}, which no network can compute with: scale x"
             )
-
-
-def check_generated(name: str, x: Tensor) -> None:
-    """Refuse samples that a generative model can't give back."""
-    if not x.is_floating_point() and x.dtype != torch.uint8:
-        raise ValueError(
-            f"{name} models the samples themselves: give bytes or floating numbers, not {x.dtype}"
-        )
 
 
 def probe(network: nn.Module, x: Tensor) -> int:

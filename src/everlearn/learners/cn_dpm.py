@@ -17,7 +17,6 @@ from torch.nn.functional import one_hot
 from everlearn.checkpoint import State
 from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
-from everlearn.learners.border import check_generated
 from everlearn.memory.labels import Label
 from everlearn.memory.short_term import ShortTermMemory
 from everlearn.networks import as_input, truncate, trunk
@@ -261,7 +260,6 @@ class CNDPM(Learner):
     # The first batch, resources and state.
 
     def _begin(self, x: Tensor) -> None:
-        check_generated(self.name, x)
         super()._begin(x)
         likelihood: Likelihood = "grey" if x.dtype == torch.uint8 else "real"
         name, own = (self.given, None) if isinstance(self.given, str) else ("", self._own)

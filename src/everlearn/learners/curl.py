@@ -15,7 +15,6 @@ from torch.nn.functional import linear, softplus
 from everlearn.checkpoint import State
 from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
-from everlearn.learners.border import check_generated
 from everlearn.memory.labels import Label
 from everlearn.networks import as_input, truncate, trunk
 from everlearn.networks.autoencoder import Decoder, Gaussian, Likelihood, evidence_bound, flat
@@ -130,6 +129,7 @@ class CURL(Learner):
         self._running: int | None = None  # the task that is being learnt
         self._counts: NDArray[np.int64] = np.zeros(0, np.int64)  # samples of each class
         self.copy: Copy | None = None
+        self._range: tuple[int, int] | None = None  # of samples that are integers
 
     # Learning.
 
@@ -158,13 +158,14 @@ class CURL(Learner):
 
     def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
         """A step on the batch and, if there is a copy, one on as many samples that it generates."""
+        self._note_range(x)
         x = self._seen(as_input(x))
         for seed in plan[0].tolist():
             randomness = torch.Generator(self.device).manual_seed(seed)
             self.step(x, slots, self._noise(len(x), randomness))
             if self.copy is not None:
                 old, old_slots = self.copy.generate(len(x), randomness)
-                self.step(self._seen(old).view_as(x), old_slots, self._noise(len(x), randomness))
+                self.step(self._as_samples(old).view_as(x), old_slots, self._noise(len(x), randomness))
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step down −log p(x | z) + KL(q(z | x, y) ‖ p(z | y)) − log q(y | x), with the noise that is given."""
@@ -182,6 +183,19 @@ class CURL(Learner):
     def _seen(self, x: Tensor) -> Tensor:
         """Samples as the model sees them: images in black and white, if they are to be so."""
         return (x > 0.5).float() if self.settings.binarised and self.sample_type == torch.uint8 else x
+
+    def _note_range(self, x: Tensor) -> None:
+        """Remember the smallest and largest of samples that are integers, as tokens are."""
+        if not x.is_floating_point() and x.dtype != torch.uint8:
+            low, high = (int(part) for part in torch.aminmax(x))
+            before = self._range or (low, high)
+            self._range = min(before[0], low), max(before[1], high)
+
+    def _as_samples(self, generated: Tensor) -> Tensor:
+        """What was generated, as the samples are that came: integers stay those of a range that was seen."""
+        if self._range is None or self.sample_type is None:
+            return self._seen(generated)
+        return generated.round().clamp(*self._range).to(self.sample_type)
 
     def _noise(self, samples: int, randomness: torch.Generator) -> Tensor:
         shape = (1, samples, self.settings.latent)
@@ -211,7 +225,6 @@ class CURL(Learner):
     # The first batch, and room for classes.
 
     def _begin(self, x: Tensor) -> None:
-        check_generated(self.name, x)
         self._first = tuple(x.shape[1:]), x.dtype
         super()._begin(x)
 
@@ -268,6 +281,8 @@ class CURL(Learner):
         state |= {f"adam.{name}": part for name, part in self._adam.state().items()}
         running = [] if self._running is None else [self._running]
         counts = torch.from_numpy(self._counts.copy())
+        if self._range is not None:
+            state["range"] = torch.tensor(self._range)
         return state | {"counts": counts, "running": torch.tensor(running, dtype=torch.int64)}
 
     def _take_parts(self, state: State) -> None:
@@ -277,6 +292,9 @@ class CURL(Learner):
         if self._counts.shape != (len(self.labels),):
             raise ValueError(f"there are counts of {self._counts.shape} for {len(self.labels)} classes")
         self._running = next(iter(state["running"].tolist()), None)
+        if "range" in state:
+            low, high = state["range"].tolist()
+            self._range = int(low), int(high)
         copied = {name[5:]: part.to(self.device) for name, part in state.items() if name.startswith("copy.")}
         if copied:
             decoder = copy.deepcopy(self.network.decoder).requires_grad_(False)

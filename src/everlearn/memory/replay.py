@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from everlearn.memory.base import LARGEST, Integers, ReplayMemory, without
 from everlearn.memory.labels import LabelTable
@@ -203,7 +204,7 @@ class BalancedMemory(ReplayMemory):
         counted = self._counts.ndim == 1 and self._counts.sum() == samples and (self._counts >= 0).all()
         shapes = {part.shape for part in (self._counts, self._dropped, self._floor)}
         sized = keys.shape == (samples,) and samples <= self.size and len(self._counts) <= self.size
-        if not (counted and sized and len(shapes) == 1 and len(self._counts) in (0, len(self._labels))):
+        if not (counted and sized and len(shapes) == 1):
             raise ValueError(
                 f"a memory of {self.size} can't take {samples} exemplars of {len(self._counts)} classes"
             )
@@ -217,6 +218,14 @@ class BalancedMemory(ReplayMemory):
         self._keys[entries] = keys
         self._places[entries] = np.arange(samples)
         self._used, self._free = samples, []
+
+    def restore(self, state: dict[str, Tensor], device: torch.device) -> None:
+        """Take up a state that `state` gave."""
+        if state["counts"].shape != (len(self._labels),):
+            raise ValueError(
+                f"the memory is shared by {list(state['counts'].shape)} of {len(self._labels)} classes"
+            )
+        super().restore(state, device)
 
     # Control.
 
