@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from everlearn.labelcode import UNKNOWN
+from everlearn import UNKNOWN
 
 __all__ = ["LABELS", "SAMPLES", "TASKS", "VALUES", "good_labels", "good_samples"]
 
