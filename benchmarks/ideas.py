@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn.functional import affine_grid, grid_sample, normalize
 
 from everlearn import learners
-from everlearn.augmentation import Colours
 from everlearn.learners.cope import CoPE
 from everlearn.learners.cope_plus import CoPEPlus, CoPEPlusSettings
 from everlearn.losses import ppp_gradient
 from everlearn.networks import as_input
+from everlearn.training.views import Colours
 
 __all__ = ["IDEAS", "register"]
 

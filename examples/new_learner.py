@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
 from everlearn.learners.replay import Rehearsal, RehearsalSettings
-from everlearn.memory.replay import BalancedMemory
+from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.networks import as_input
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from everlearn.engine.loop import run as run
     from everlearn.evaluation.evaluator import Evaluator as Evaluator
     from everlearn.experiments.settings import learner as learner
-    from everlearn.labelcode import UNKNOWN as UNKNOWN
+    from everlearn.label_json import UNKNOWN as UNKNOWN
     from everlearn.learners import load as load
     from everlearn.learners.cope import CoPE as CoPE
     from everlearn.learners.cope_plus import CoPEPlus as CoPEPlus
@@ -37,7 +37,7 @@ _HOMES = {
     "Finetune": "everlearn.learners.finetune",
     "Horizon": "everlearn.streams.horizon",
     "Result": "everlearn.engine.result",
-    "UNKNOWN": "everlearn.labelcode",
+    "UNKNOWN": "everlearn.label_json",
     "as_stream": "everlearn.streams",
     "learner": "everlearn.experiments.settings",
     "load": "everlearn.learners",

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from everlearn.experiments import surroundings
 from everlearn.experiments.job import Job
 from everlearn.experiments.runner import attempt
 from everlearn.experiments.store import Record, Store, record
@@ -69,8 +68,8 @@ def test_merging_counts_no_failed_run_that_is_there_already(store):
 
 @pytest.mark.parametrize(("number", "words"), [(1, ", 1 core,"), (2, ", 2 cores,")])
 def test_one_core_is_not_several(number, words, monkeypatch):
-    monkeypatch.setattr(surroundings, "cores", lambda: number)
-    assert words in surroundings.hardware.__wrapped__("cpu")
+    monkeypatch.setattr(environment, "cores", lambda: number)
+    assert words in environment.hardware.__wrapped__("cpu")
 
 
 WRITER = """

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from everlearn import learners, load
 from everlearn import stream as everlearn_stream
-from everlearn.augmentation import Change, Colours
 from everlearn.checkpoint import CheckpointError
 from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Run
 from everlearn.learners.cope import CoPE
 from everlearn.learners.cope_plus import CoPEPlus
 from everlearn.losses import ppp_loss
+from everlearn.training.views import Change, Colours
 
 WITH_ADDITIONS = ["cope", "cope+", "cope-ce", "reservoir", "mir"]
 

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from everlearn import run, stream
 from everlearn.experiments.settings import learner as by_name
 from everlearn.learners import registry
-from everlearn.memory.replay import BalancedMemory
+from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.memory.reservoir import ReservoirMemory
 
 both = pytest.mark.parametrize("name", ["reservoir", "cope-ce"])

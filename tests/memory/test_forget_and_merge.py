@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.memory.herded import HerdedMemory
 from everlearn.memory.labels import LabelTable
-from everlearn.memory.replay import BalancedMemory
 from everlearn.memory.reservoir import ReservoirMemory
 from everlearn.memory.ring import RingMemory
 from everlearn.memory.scored import ScoredMemory

@@ -17,7 +17,7 @@ import torch
 from forgery import forged
 
 from everlearn.streams import as_stream
-from everlearn.streams.chunks import read_chunk
+from everlearn.streams.record_chunks import read_chunk
 from everlearn.streams.recording import MAGIC, RecordingError, record, replay
 
 Chunk = tuple[Any, bytes]

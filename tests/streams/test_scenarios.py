@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everlearn.streams import datasets, stream
-from everlearn.streams.arrangement import DatasetStream
+from everlearn.streams.dataset_stream import DatasetStream
 from everlearn.streams.domains import Permutation, Rotation
 from everlearn.streams.scenarios import SCENARIOS
-from everlearn.streams.source import as_tensor
+from everlearn.streams.task_split import as_tensor
 
 DOCS = Path(__file__).parents[2] / "docs" / "streams.md"
 KEEPS_ALL = [name for name in SCENARIOS if name != "long-tailed"]

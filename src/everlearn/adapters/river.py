@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from everlearn.adapters.gathering import Gathering
-from everlearn.adapters.making import cope_settings, known_parameters, make, probabilities
+from everlearn.adapters.common import cope_settings, known_parameters, make, probabilities
+from everlearn.adapters.minibatcher import Gathering
 from everlearn.learners.base import Learner
 from everlearn.losses import Gradient
 from everlearn.memory.labels import Label

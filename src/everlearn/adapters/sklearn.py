@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from everlearn.adapters.making import (
+from everlearn.adapters.common import (
     check_batch_size,
     cope_settings,
     freeze,

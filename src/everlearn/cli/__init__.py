@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import everlearn
-from everlearn.words import nearest
+from everlearn.messages import nearest
 
 __all__ = ["main"]
 

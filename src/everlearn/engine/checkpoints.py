@@ -23,8 +23,8 @@ from everlearn.engine.run_record import PLAIN, SEEN, read_record
 from everlearn.evaluation.record import to_record
 from everlearn.learners.state import under
 from everlearn.memory.labels import as_labels, encode_label
+from everlearn.messages import differing
 from everlearn.streams.base import Batch, native
-from everlearn.words import differing
 
 if TYPE_CHECKING:
     from everlearn.engine.loop import Run

@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from everlearn.capture import Captured
 from everlearn.engine.loop import Run
 from everlearn.engine.result import Result
-from everlearn.engine.watch import Stopwatch, one_thread
+from everlearn.engine.timing import Stopwatch, one_thread
 from everlearn.learners.base import Learner
 from everlearn.memory.labels import as_labels
 from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
+from everlearn.training.cuda_graph import Captured
 
 __all__ = ["Cohort", "shape_of"]
 

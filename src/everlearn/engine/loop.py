@@ -12,11 +12,11 @@ from everlearn.checkpoint import CheckpointError
 from everlearn.engine.checkpoints import Kept
 from everlearn.engine.clock import Clock
 from everlearn.engine.horizon import HorizonMemory
-from everlearn.engine.lookout import Lookout
-from everlearn.engine.novelty import Novelty
+from everlearn.engine.monitor import Lookout
+from everlearn.engine.preconditions import StreamError, as_detector, changes, check_told, failed, in_order
 from everlearn.engine.result import Result
-from everlearn.engine.terms import StreamError, as_detector, changes, check_told, failed, in_order
-from everlearn.engine.watch import Stopwatch, one_thread
+from everlearn.engine.task_inference import Novelty
+from everlearn.engine.timing import Stopwatch, one_thread
 from everlearn.evaluation.evaluator import Evaluator
 from everlearn.evaluation.worker import EvaluationWorker
 from everlearn.learners.base import Learner

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from everlearn.engine.novelty import Novelty
+from everlearn.engine.task_inference import Novelty
 from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.record import from_record
 from everlearn.memory.labels import Label, decode_label
-from everlearn.words import is_whole
+from everlearn.messages import is_whole
 
 __all__ = ["PLAIN", "SEEN", "RunRecord", "read_record"]
 

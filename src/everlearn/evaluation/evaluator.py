@@ -11,12 +11,12 @@ import torch
 
 from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.representation import prototype_shift, prototype_truth, variance
-from everlearn.labelcode import UNKNOWN
+from everlearn.label_json import UNKNOWN
 from everlearn.learners.base import Learner
 from everlearn.learners.snapshot import Snapshot
 from everlearn.memory.labels import Label, as_labels
-from everlearn.streams.own import as_tests
-from everlearn.words import is_whole
+from everlearn.messages import is_whole
+from everlearn.streams.user_stream import as_tests
 
 __all__ = ["Evaluator", "Tests"]
 

@@ -24,10 +24,10 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any
 
-from everlearn.experiments import statistics
-from everlearn.experiments.statistics import Difference
+from everlearn.experiments import significance
+from everlearn.experiments.significance import Difference
 from everlearn.experiments.tables import MeasuredCell, Table
-from everlearn.words import nearest
+from everlearn.messages import nearest
 
 __all__ = ["Check", "Claim", "Finding", "Judgement", "claims", "judge"]
 
@@ -182,7 +182,7 @@ def _finding(check: Check, tables: Sequence[Table]) -> Finding:
         if check.a.metric == "speed" and _machines(a) != _machines(b):
             difference = None  # speeds of different machines tell nothing of each other
     else:
-        difference = statistics.paired(ours_a, ours_b)
+        difference = significance.paired(ours_a, ours_b)
     return Finding(check, _verdict(check, difference), difference, paper)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from everlearn import learners
 from everlearn.experiments.settings import benchmark_settings, settings_in_force
+from everlearn.messages import nearest
 from everlearn.streams import names
 from everlearn.streams.scenarios import check as check_scenario
-from everlearn.words import nearest
 
 __all__ = ["cells", "check", "in_small", "parse"]
 

@@ -12,11 +12,11 @@ from statistics import mean
 from typing import Any
 
 from everlearn import learners
+from everlearn.experiments.environment import cores, hardware, on_gpu
 from everlearn.experiments.job import Job
 from everlearn.experiments.reproduce import Plan
 from everlearn.experiments.settings import settings_in_force
 from everlearn.experiments.store import Record, Store
-from everlearn.experiments.surroundings import cores, hardware, on_gpu
 from everlearn.streams.formats import DataError
 
 __all__ = ["describe", "rates", "seconds"]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from everlearn import learners as all_learners
 from everlearn.experiments.definition import cells, check, in_small, parse
 from everlearn.experiments.job import Job, key
-from everlearn.words import nearest
+from everlearn.messages import nearest
 
 __all__ = [
     "Cell", "Experiment", "NothingLeft", "Panel", "Published", "check_wanted", "experiment", "experiments", "key",

@@ -13,7 +13,7 @@ from everlearn import learners
 from everlearn.evaluation.evaluator import Evaluator
 from everlearn.experiments.settings import benchmark_settings
 from everlearn.streams import stream
-from everlearn.streams.arrangement import DatasetStream
+from everlearn.streams.dataset_stream import DatasetStream
 from everlearn.streams.horizon import Horizon
 
 __all__ = ["Job", "key", "key_of"]

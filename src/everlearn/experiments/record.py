@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from everlearn.words import is_whole
+from everlearn.messages import is_whole
 
 __all__ = ["METRICS", "Record", "check_record", "check_run"]
 

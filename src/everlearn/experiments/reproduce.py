@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from everlearn.experiments.comparison import print_comparison
+from everlearn.experiments.environment import on_gpu
 from everlearn.experiments.experiment import (
     Experiment,
     NothingLeft,
@@ -24,7 +25,6 @@ from everlearn.experiments.job import Job
 from everlearn.experiments.progress import progress_bar
 from everlearn.experiments.runner import Backend, outcomes
 from everlearn.experiments.store import Store, record
-from everlearn.experiments.surroundings import on_gpu
 
 __all__ = ["STORE", "Plan", "plan", "reproduce"]
 

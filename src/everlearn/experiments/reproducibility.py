@@ -19,8 +19,8 @@ from everlearn.experiments import results
 from everlearn.experiments.claims import Finding, Judgement, claims, judge
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.report.figures import short
-from everlearn.experiments.report.words import number, proper, signed
-from everlearn.experiments.statistics import Summary, welch
+from everlearn.experiments.report.formatting import number, proper, signed
+from everlearn.experiments.significance import Summary, welch
 from everlearn.experiments.store import Record
 from everlearn.experiments.tables import MeasuredCell, Table, read, tables
 

@@ -13,9 +13,9 @@ from typing import Literal
 from everlearn.engine.clock import Clock
 from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Result, Run
+from everlearn.experiments.environment import cores, hardware, on_gpu, version
 from everlearn.experiments.job import Job
 from everlearn.experiments.settings import learner
-from everlearn.experiments.surroundings import cores, hardware, on_gpu, version
 
 __all__ = ["Backend", "Job", "Outcome", "attempt", "execute", "execute_all", "open_run", "outcomes"]
 

@@ -12,9 +12,9 @@ from torch import nn
 
 from everlearn import learners
 from everlearn.learners.base import Learner
+from everlearn.messages import nearest
 from everlearn.networks import EMBEDDINGS
 from everlearn.streams.scenarios import Stream
-from everlearn.words import nearest
 
 __all__ = ["benchmark_settings", "check_settings", "learner", "read_benchmark", "settings_in_force"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from everlearn.experiments import results, statistics
+from everlearn.experiments import results, significance
 from everlearn.experiments.experiment import Cell, Experiment, experiment, experiments, key
 from everlearn.experiments.record import Record, check_run
 from everlearn.experiments.results import MINIATURE
-from everlearn.experiments.statistics import Difference, Summary
+from everlearn.experiments.significance import Difference, Summary
 from everlearn.experiments.store import Store
 
 __all__ = ["QUICK", "Comparison", "MeasuredCell", "Table", "fill", "percent", "read", "tables"]
@@ -39,7 +39,7 @@ class MeasuredCell:
     @cached_property
     def ours(self) -> Summary | None:
         """Mean and deviation over our seeds."""
-        return statistics.summary(list(self.accuracies.values()))
+        return significance.summary(list(self.accuracies.values()))
 
     @property
     def difference(self) -> float | None:
@@ -171,7 +171,7 @@ class Table:
 
     def across(self, row: str) -> Summary | None:
         """A row's mean over all columns, and its deviation over seeds, where every column has the seed."""
-        return statistics.summary(list(self.seeds_across(row).values()))
+        return significance.summary(list(self.seeds_across(row).values()))
 
     def seeds_across(self, row: str) -> dict[int, float]:
         """A row's mean over all columns, for each seed that every column has."""
@@ -188,9 +188,9 @@ class Table:
             return []
         found: list[Comparison] = []
         for against, others in self._pairings():
-            pairs = [(other, statistics.paired(against.accuracies, other.accuracies)) for other in others]
+            pairs = [(other, significance.paired(against.accuracies, other.accuracies)) for other in others]
             tested = [(other, difference) for other, difference in pairs if difference is not None]
-            chances = statistics.holm([difference.p for _, difference in tested])
+            chances = significance.holm([difference.p for _, difference in tested])
             found += [
                 Comparison(other, against, difference._replace(p=chance))
                 for (other, difference), chance in zip(tested, chances, strict=True)

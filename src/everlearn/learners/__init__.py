@@ -15,7 +15,7 @@ from everlearn.checkpoint import CheckpointError
 from everlearn.learners.base import Learner
 from everlearn.learners.foundation import OWN_FUNCTION, OWN_NETWORK
 from everlearn.learners.state import read_meta
-from everlearn.words import nearest
+from everlearn.messages import nearest
 
 __all__ = ["find", "load", "registry"]
 

@@ -16,7 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from everlearn.augmentation import (
+from everlearn.checkpoint import State
+from everlearn.learners.base import Learner, Settings
+from everlearn.learners.state import under
+from everlearn.memory.labels import Label
+from everlearn.networks import SoftmaxNetwork
+from everlearn.randomness import DrawFrom
+from everlearn.training.views import (
     AUGMENTATIONS,
     Change,
     Colours,
@@ -25,12 +31,6 @@ from everlearn.augmentation import (
     image_size,
     mirrored,
 )
-from everlearn.checkpoint import State
-from everlearn.learners.base import Learner, Settings
-from everlearn.learners.state import under
-from everlearn.memory.labels import Label
-from everlearn.networks import SoftmaxNetwork
-from everlearn.randomness import DrawFrom
 from everlearn.transaction import current
 
 __all__ = ["Additions", "WithAdditions"]

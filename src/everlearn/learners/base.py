@@ -29,7 +29,7 @@ from everlearn.learners.settings import Settings
 from everlearn.learners.state import Stateful
 from everlearn.memory.labels import Label, as_labels, shortened
 from everlearn.randomness import DrawFrom
-from everlearn.sgd import finite_norm
+from everlearn.training.sgd import finite_norm
 from everlearn.transaction import atomic, current
 
 __all__ = ["Learner", "NotLearntYet", "Settings"]

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from everlearn.checkpoint import State
-from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
 from everlearn.memory.labels import Label
 from everlearn.memory.short_term import ShortTermMemory
 from everlearn.networks import as_input, truncate, trunk
 from everlearn.networks.autoencoder import Likelihood, flat, log_normal
 from everlearn.networks.experts import Expert, Experts
-from everlearn.sgd import NotFinite
+from everlearn.training.adam import Adam
+from everlearn.training.sgd import NotFinite
 from everlearn.transaction import on_undo
 
 __all__ = ["CNDPM", "CNDPMSettings"]

@@ -12,8 +12,8 @@ from torch import Tensor
 from everlearn.learners.foundation import Foundation
 from everlearn.learners.snapshot import in_turn
 from everlearn.memory.labels import Label, as_labels, shortened
+from everlearn.messages import differing
 from everlearn.transaction import atomic
-from everlearn.words import differing
 
 __all__ = ["Controlled"]
 

@@ -15,9 +15,9 @@ from everlearn.checkpoint import State
 from everlearn.learners.additions import Additions, WithAdditions
 from everlearn.learners.predicting import CHUNK
 from everlearn.losses import Gradient, ppp_gradient
+from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.memory.labels import Label
 from everlearn.memory.prototypes import Prototypes
-from everlearn.memory.replay import BalancedMemory
 from everlearn.networks import as_input, embedding_network, to_unit_length
 
 __all__ = ["CoPE", "CoPESettings"]

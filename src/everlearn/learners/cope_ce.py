@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everlearn.learners.replay import Rehearsal
-from everlearn.memory.replay import BalancedMemory
+from everlearn.memory.class_balanced import BalancedMemory
 
 __all__ = ["CoPECE"]
 

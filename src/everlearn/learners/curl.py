@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
 from everlearn.checkpoint import State
-from everlearn.learners.adam import Adam
 from everlearn.learners.base import Learner, Settings
 from everlearn.memory.labels import Label
 from everlearn.networks import as_input, truncate, trunk
 from everlearn.networks.autoencoder import Decoder, Gaussian, Likelihood, evidence_bound, flat
 from everlearn.streams.horizon import Horizon
+from everlearn.training.adam import Adam
 from everlearn.transaction import on_undo
 
 __all__ = ["CURL", "CURLSettings"]

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from everlearn.capture import Captured, Graphed
 from everlearn.learners.asked import Asked
 from everlearn.learners.border import (
     as_device,
@@ -23,10 +22,11 @@ from everlearn.learners.settings import Settings
 from everlearn.learners.snapshot import Turn
 from everlearn.memory.base import ReplayMemory
 from everlearn.memory.labels import Label, LabelTable
+from everlearn.messages import nearest
 from everlearn.randomness import DrawFrom
-from everlearn.sgd import SGD
 from everlearn.streams.horizon import Horizon
-from everlearn.words import nearest
+from everlearn.training.cuda_graph import Captured, Graphed
+from everlearn.training.sgd import SGD
 
 __all__ = ["OWN_FUNCTION", "OWN_NETWORK", "Foundation", "function_name"]
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from everlearn.labelcode import UNKNOWN
+from everlearn.label_json import UNKNOWN
 from everlearn.learners.predicting import Predicting
 from everlearn.memory.labels import Label, as_labels
 from everlearn.transaction import atomic

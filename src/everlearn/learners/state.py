@@ -17,7 +17,7 @@ from everlearn.learners.border import try_batch
 from everlearn.learners.foundation import Foundation, plain
 from everlearn.learners.snapshot import in_turn
 from everlearn.memory.labels import as_labels, decode_label, encode_label, shortened
-from everlearn.words import differing
+from everlearn.messages import differing
 
 __all__ = ["Stateful", "read_meta", "under"]
 

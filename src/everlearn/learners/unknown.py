@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from everlearn.labelcode import UNKNOWN
+from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label
 
 if TYPE_CHECKING:

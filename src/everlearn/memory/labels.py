@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from everlearn.labelcode import Label, decode_label, encode_label
+from everlearn.label_json import Label, decode_label, encode_label
 
 __all__ = ["Label", "LabelTable", "as_labels", "decode_label", "encode_label", "shortened"]
 

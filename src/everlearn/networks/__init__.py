@@ -3,7 +3,7 @@
 And what the learners that grow are made of: auto-encoders, and columns that hand their features on.
 """
 
-from everlearn.networks.named import (
+from everlearn.networks.backbones import (
     EMBEDDINGS,
     MLP,
     BasicBlock,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from everlearn.networks.autoencoder import Decoder, Gaussian, Likelihood, evidence_bound, flat
-from everlearn.networks.columns import (
+from everlearn.networks.progressive import (
     FILTERS,
     Column,
     convolutional_column,

@@ -8,12 +8,12 @@ import tomllib
 from importlib.resources import files
 from typing import Any
 
+from everlearn.messages import is_whole, nearest
 from everlearn.streams import datasets, scenarios
-from everlearn.streams.arrangement import DatasetStream
 from everlearn.streams.base import Batch, Stream
-from everlearn.streams.own import as_stream
-from everlearn.streams.source import divide, hold_out
-from everlearn.words import is_whole, nearest
+from everlearn.streams.dataset_stream import DatasetStream
+from everlearn.streams.task_split import divide, hold_out
+from everlearn.streams.user_stream import as_stream
 
 __all__ = ["Batch", "Stream", "as_stream", "names", "stream"]
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.messages import nearest
 from everlearn.streams.formats import (
     Bytes,
     DataError,
@@ -30,7 +31,6 @@ from everlearn.streams.formats import (
     read_idx,
 )
 from everlearn.streams.sizes import batch_bytes, dataset_bytes
-from everlearn.words import nearest
 
 Decoded = dict[str, tuple[Bytes, Path]]
 """Each of `x_train, y_train, x_test, y_test`, with the file it came from."""

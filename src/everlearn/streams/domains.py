@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from everlearn.streams.arrangement import Arrangement, Concept, Look, Stretch
-from everlearn.streams.source import Source
+from everlearn.streams.dataset_stream import Arrangement, Concept, Look, Stretch
+from everlearn.streams.task_split import Source
 
 __all__ = ["Permutation", "Rotation", "permuted", "rotated"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from everlearn.streams.arrangement import Arrangement, Concept, Drift, Stretch
-from everlearn.streams.source import Source
+from everlearn.streams.dataset_stream import Arrangement, Concept, Drift, Stretch
+from everlearn.streams.task_split import Source
 
 __all__ = ["abrupt", "gradual", "inverted"]
 

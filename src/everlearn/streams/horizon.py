@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, get_args
 
-from everlearn.words import nearest
+from everlearn.messages import nearest
 
 __all__ = ["Extent", "Horizon"]
 

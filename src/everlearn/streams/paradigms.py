@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from everlearn.messages import nearest
 from everlearn.streams.horizon import Horizon
-from everlearn.words import nearest
 
 __all__ = ["PARADIGMS", "Paradigm", "paradigm", "table"]
 

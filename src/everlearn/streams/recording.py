@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from everlearn.labelcode import encode_label
+from everlearn.label_json import encode_label
+from everlearn.messages import is_whole
 from everlearn.streams.base import Batch, Stream, Tests
-from everlearn.streams.chunks import CutOffError, read_chunk, skip_chunk, to_chunk
-from everlearn.streams.own import as_stream
-from everlearn.streams.parcel import pack, rows, unpack, unpack_labels
-from everlearn.words import is_whole
+from everlearn.streams.record_chunks import CutOffError, read_chunk, skip_chunk, to_chunk
+from everlearn.streams.record_format import pack, rows, unpack, unpack_labels
+from everlearn.streams.user_stream import as_stream
 
 __all__ = ["RecordingError", "Replay", "record", "recording", "replay"]
 

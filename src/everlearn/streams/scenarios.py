@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from everlearn.messages import nearest
 from everlearn.streams import domains, drift, split
-from everlearn.streams.arrangement import Arrangement, DatasetStream
 from everlearn.streams.base import Batch, Stream
-from everlearn.streams.source import Source
-from everlearn.words import nearest
+from everlearn.streams.dataset_stream import Arrangement, DatasetStream
+from everlearn.streams.task_split import Source
 
 __all__ = [
     "SCENARIOS",

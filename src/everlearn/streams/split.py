@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everlearn.streams.arrangement import Arrangement, Concept, Course, Stretch
-from everlearn.streams.source import Source
+from everlearn.streams.dataset_stream import Arrangement, Concept, Course, Stretch
+from everlearn.streams.task_split import Source
 
 __all__ = ["blurry", "iid", "long_tailed", "recurring", "split"]
 

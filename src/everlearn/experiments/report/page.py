@@ -9,13 +9,13 @@ from importlib.resources import files
 
 from everlearn.experiments.claims import NOT_MEASURED, Judgement
 from everlearn.experiments.experiment import experiments
-from everlearn.experiments.report import parts
-from everlearn.experiments.report.behind import behind_checks, behind_table
-from everlearn.experiments.report.judged import claims_section
+from everlearn.experiments.report import tables
+from everlearn.experiments.report.claims import claims_section
+from everlearn.experiments.report.formatting import in_html
+from everlearn.experiments.report.provenance import behind_checks, behind_table
 from everlearn.experiments.report.resources import resources_table
 from everlearn.experiments.report.runs import runs_of
 from everlearn.experiments.report.theme import variables
-from everlearn.experiments.report.words import in_html
 from everlearn.experiments.store import Record
 from everlearn.experiments.tables import QUICK, Table
 
@@ -159,7 +159,7 @@ def _section(tables: Sequence[Table], pictures: dict[str, list[Picture]]) -> str
 
 def _panel(table: Table, pictures: Sequence[Picture]) -> str:
     title = f"<h3>{in_html(table.title)}</h3>"
-    main = resources_table(table) if table.resources else parts.main_table(table)
+    main = resources_table(table) if table.resources else tables.main_table(table)
     figures = "".join(
         f'<figure class="{picture.kind}">{picture.svg}<figcaption>{in_html(picture.caption)} '
         f"<code>figures/{escape(picture.name)}.svg</code>, <code>.png</code></figcaption></figure>"
@@ -174,7 +174,7 @@ def _panel(table: Table, pictures: Sequence[Picture]) -> str:
             else "The benchmark's setting less each other"
         )
         compared = (
-            f"<h3>{what}</h3>{parts.comparison_table(table, found)}"
+            f"<h3>{what}</h3>{tables.comparison_table(table, found)}"
             '<p class="caption">Points, paired over the n seeds that both have, with the 95 % interval; two-sided '
             "paired t-test, p adjusted for the comparisons beside it (Holm). Bold: p &lt; 0.05.</p>"
         )

@@ -12,10 +12,10 @@ import numpy as np
 from everlearn.evaluation.history import Evaluation
 from everlearn.experiments.names import file_name
 from everlearn.experiments.report import figures
+from everlearn.experiments.report.formatting import without_formulas
 from everlearn.experiments.report.page import Picture
 from everlearn.experiments.report.resources import memory_bars, speed_bars
 from everlearn.experiments.report.theme import inline_svg, width_of
-from everlearn.experiments.report.words import without_formulas
 from everlearn.experiments.store import Record
 from everlearn.experiments.tables import Table
 from everlearn.plots import style

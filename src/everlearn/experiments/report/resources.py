@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from everlearn.experiments.report.figures import row_panels
-from everlearn.experiments.report.parts import anchor, dot, head, table_of
-from everlearn.experiments.report.words import in_html, in_math
+from everlearn.experiments.report.formatting import in_html, in_math
+from everlearn.experiments.report.tables import anchor, dot, head, table_of
 from everlearn.experiments.store import Record
 from everlearn.experiments.tables import MeasuredCell, Table
 from everlearn.plots import style

@@ -8,8 +8,8 @@ from html import escape
 from typing import Any
 
 from everlearn.experiments.command import command
-from everlearn.experiments.report.parts import anchor, dot, head, table_of
-from everlearn.experiments.report.words import in_html, number
+from everlearn.experiments.report.formatting import in_html, number
+from everlearn.experiments.report.tables import anchor, dot, head, table_of
 from everlearn.experiments.store import Record
 from everlearn.experiments.tables import MeasuredCell, Table
 

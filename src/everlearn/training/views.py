@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from everlearn.messages import nearest
 from everlearn.networks import as_input
-from everlearn.words import nearest
 
 __all__ = ["AUGMENTATIONS", "Change", "Colours", "Mixtures", "Views", "image_size", "mirrored"]
 

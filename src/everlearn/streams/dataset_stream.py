@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from everlearn.streams.base import Batch, Stream, Tests
-from everlearn.streams.source import Source
+from everlearn.streams.task_split import Source
 
 __all__ = ["Arrangement", "Concept", "Course", "DatasetStream", "Drift", "Look", "Stretch"]
 

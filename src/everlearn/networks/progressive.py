@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from everlearn.networks.named import BasicBlock, SlimResNet18, convolution
+from everlearn.networks.backbones import BasicBlock, SlimResNet18, convolution
 
 __all__ = ["FILTERS", "Column", "convolutional_column", "mlp_column", "own_column", "residual_column"]
 

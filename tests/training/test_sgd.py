@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from everlearn import sgd
-from everlearn.sgd import SGD, NotFinite
+from everlearn.training import sgd
+from everlearn.training.sgd import SGD, NotFinite
 
 
 def mlp():

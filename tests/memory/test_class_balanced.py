@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency, chisquare
 
+from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.memory.labels import LabelTable
-from everlearn.memory.replay import BalancedMemory
 
 
 class Recorded(BalancedMemory):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from everlearn.experiments.statistics import Summary, holm, paired, summary, welch
+from everlearn.experiments.significance import Summary, holm, paired, summary, welch
 
 values = st.floats(0, 100).map(lambda value: round(value, 2))
 pairs = st.lists(st.tuples(values, values), min_size=2, max_size=8)

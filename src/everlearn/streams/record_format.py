@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from everlearn.labelcode import decode_label, encode_label
-from everlearn.words import is_whole
+from everlearn.label_json import decode_label, encode_label
+from everlearn.messages import is_whole
 
 __all__ = ["pack", "rows", "unpack", "unpack_labels"]
 

@@ -7,11 +7,11 @@ from html import escape
 from statistics import fmean
 from typing import NamedTuple
 
-from everlearn.experiments import statistics
+from everlearn.experiments import significance
 from everlearn.experiments.claims import METRICS, UNTESTED, Check, Judgement, Side, cells_of
-from everlearn.experiments.report.parts import anchor, difference_anchor, dot, head, mean_anchor, table_of
+from everlearn.experiments.report.formatting import in_html, number, signed
 from everlearn.experiments.report.runs import command_of
-from everlearn.experiments.report.words import in_html, number, signed
+from everlearn.experiments.report.tables import anchor, difference_anchor, dot, head, mean_anchor, table_of
 from everlearn.experiments.tables import Comparison, MeasuredCell, Table
 
 __all__ = ["behind_checks", "behind_table", "check_anchor"]
@@ -135,7 +135,7 @@ def _fold(place: str, title: str, parts: Sequence[Part], foot: str, spread: bool
     ]
     rows = []
     for part in parts:
-        summary = statistics.summary(list(part.values.values()))
+        summary = significance.summary(list(part.values.values()))
         last = None if summary is None else summary.std if spread else summary.mean
         cells = "".join(_number(part.values.get(seed)) for seed in seeds) + _number(last, "first")
         name = f'{dot(part.cell.cell.row)}<a href="#{part.link}">{_name(part.cell)}</a>'

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-from everlearn.words import nearest
+from everlearn.messages import nearest
 
 __all__ = [
     "EMBEDDINGS",

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from everlearn.networks import SoftmaxNetwork, as_input, embedding_network, trunk
-from everlearn.networks.named import BatchNorm
+from everlearn.networks.backbones import BatchNorm
 
 
 def size(network):

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from html import escape
 
 from everlearn.experiments.report.figures import short
+from everlearn.experiments.report.formatting import in_html, number, signed
 from everlearn.experiments.report.theme import variable
-from everlearn.experiments.report.words import in_html, number, signed
-from everlearn.experiments.statistics import Summary
+from everlearn.experiments.significance import Summary
 from everlearn.experiments.tables import Comparison, MeasuredCell, Table
 from everlearn.plots import style
 

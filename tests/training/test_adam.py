@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from everlearn.learners.adam import Adam
+from everlearn.training.adam import Adam
 
 
 def parts(seed=0):

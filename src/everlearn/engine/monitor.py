@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from everlearn.engine.result import Embedding
-from everlearn.engine.watch import Stopwatch
+from everlearn.engine.timing import Stopwatch
 from everlearn.evaluation.evaluator import Evaluator
 from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.worker import EvaluationWorker

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from everlearn.networks.columns import convolutional_column, mlp_column, own_column, residual_column
+from everlearn.networks.progressive import convolutional_column, mlp_column, own_column, residual_column
 
 SHAPE = (3, 16, 16)
 KINDS = {

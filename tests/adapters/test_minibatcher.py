@@ -14,8 +14,8 @@ from torch import nn
 
 from everlearn import learners
 from everlearn.adapters.columns import PATTERNS, Columns
-from everlearn.adapters.gathering import Gathering
-from everlearn.adapters.widening import widen
+from everlearn.adapters.grow_inputs import widen
+from everlearn.adapters.minibatcher import Gathering
 from everlearn.learners.base import Learner
 
 ONLINE = [

@@ -17,7 +17,7 @@ from torch import nn
 from everlearn import learners
 from everlearn.learners.base import Learner
 from everlearn.learners.cope import CoPESettings
-from everlearn.words import is_whole, nearest
+from everlearn.messages import is_whole, nearest
 
 __all__ = [
     "Frozen",

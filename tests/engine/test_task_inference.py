@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everlearn import Finetune, run, stream
-from everlearn.engine.novelty import Novelty
+from everlearn.engine.task_inference import Novelty
 
 
 def identified(batches, errors=None, **settings):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 
 from everlearn.experiments.claims import FAILS, Finding, Judgement
-from everlearn.experiments.report.behind import check_anchor
-from everlearn.experiments.report.parts import head, table_of
-from everlearn.experiments.report.words import in_html, signed
+from everlearn.experiments.report.formatting import in_html, signed
+from everlearn.experiments.report.provenance import check_anchor
+from everlearn.experiments.report.tables import head, table_of
 
 __all__ = ["claims_section"]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from everlearn.augmentation import Colours, Views, mirrored
+from everlearn.training.views import Colours, Views, mirrored
 
 
 def shifted(image, down, right, mirror):

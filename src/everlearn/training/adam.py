@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from everlearn.sgd import finite_norm
+from everlearn.training.sgd import finite_norm
 from everlearn.transaction import current
 
 __all__ = ["Adam"]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from everlearn.adapters.columns import Columns, check_matrix, check_values
-from everlearn.adapters.making import check_batch_size, freeze, thaw
-from everlearn.adapters.widening import widen
+from everlearn.adapters.common import check_batch_size, freeze, thaw
+from everlearn.adapters.grow_inputs import widen
 from everlearn.learners.base import Learner
 from everlearn.memory.labels import as_labels
 

@@ -1,0 +1,1 @@
+"""What makes a step fast or better: optimisers, CUDA graphs, views of images."""
