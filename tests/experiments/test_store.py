@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from everlearn.experiments import environment
 from everlearn.experiments.job import Job
 from everlearn.experiments.runner import attempt
 from everlearn.experiments.store import Record, Store, record
