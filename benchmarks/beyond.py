@@ -25,11 +25,11 @@ from typing import Any
 import ideas
 import torch
 
+from everlearn.core.learner import Learner
 from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Run
 from everlearn.experiments.runner import Job, open_run
 from everlearn.experiments.settings import benchmark_settings
-from everlearn.learners.base import Learner
 from everlearn.learners.cope_plus import CoPEPlus
 
 Row = dict[str, Any]

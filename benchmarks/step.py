@@ -19,7 +19,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from everlearn import learners
-from everlearn.learners.base import Learner
+from everlearn.core.learner import Learner
 from everlearn.networks import SoftmaxNetwork, trunk
 
 SHAPES = {"mlp": (784,), "slim-resnet18": (3, 32, 32)}

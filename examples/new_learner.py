@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
-from everlearn.learners.replay import Rehearsal, RehearsalSettings
+from everlearn.core.learner import Learner
+from everlearn.core.settings import SoftmaxReplaySettings
 from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.networks import as_input
 
 
 @dataclasses.dataclass(frozen=True)
-class SlowTeacherSettings(RehearsalSettings):
+class SlowTeacherSettings(SoftmaxReplaySettings):
     """Each field is a setting in Python and a flag on the command line."""
 
     averaging: float = 0.99
@@ -26,7 +27,7 @@ class SlowTeacherSettings(RehearsalSettings):
     """how much the teacher's logits count beside the labels"""
 
 
-class SlowTeacher(Rehearsal):
+class SlowTeacher(Learner):
     """Replay with distillation from the learner's own averaged weights.
 
     >>> SlowTeacher(distillation=0.5).settings.averaging
@@ -42,13 +43,13 @@ class SlowTeacher(Rehearsal):
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """CE(B_n ∪ B_M) + distillation · the mean of (logits(B_M) − the teacher's)², in tensors alone."""
         old, old_slots = replay
-        logits = self._logits(as_input(torch.cat([x, old])))
+        logits = self.logits(as_input(torch.cat([x, old])))
         loss = cross_entropy(logits, torch.cat([slots, old_slots]))
         if len(old):  # of an empty memory the mean is not defined
             with torch.no_grad():
-                taught = self._among_open(self._predictor(as_input(old)))
+                taught = self.head.among_open(self.predictor(as_input(old)))
             loss = loss + self.settings.distillation * mse_loss(logits[len(x) :], taught)
-        self._descend(loss)
+        self.descend(loss)
 
 
 if __name__ == "__main__":

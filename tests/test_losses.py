@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from everlearn import losses
-from everlearn.losses import _value_and_gradient, ppp_gradient, ppp_loss
+from everlearn.losses import ppp_fast, ppp_loss
+from everlearn.losses.ppp_fast import _value_and_gradient, ppp_gradient
 
 
 def posterior(f, proxy, label, prototypes, seen, temperature):
-    """Equation 5: P(c | f, p̃)."""
+    """Equation 5: P(c | f, p̃), and 1 − P, of which no digit is lost by a subtraction."""
     own = torch.exp(f @ proxy / temperature)
     rest = sum(torch.exp(f @ prototypes[k] / temperature) for k in seen if k != label)
-    return own / (own + rest)
+    return own / (own + rest), rest / (own + rest)
 
 
 def loss_by_the_equations(
@@ -36,12 +36,12 @@ def loss_by_the_equations(
         if pseudo_prototypes:
             attractors += [attractor_proxy[j] for j, k in enumerate(labels) if k == c and j != i]
             repellors += [repellor_proxy[i]]
-        expected = [posterior(features[i], p, c, prototypes, seen, temperature) for p in attractors]
+        expected = [posterior(features[i], p, c, prototypes, seen, temperature)[0] for p in attractors]
         total = total + torch.log(sum(expected) / len(expected))  # eq. 3
         for j, k in enumerate(labels):
             if k != c:
-                expected = [posterior(features[j], p, c, prototypes, seen, temperature) for p in repellors]
-                total = total + torch.log(1 - sum(expected) / len(expected))  # eq. 4
+                others = [posterior(features[j], p, c, prototypes, seen, temperature)[1] for p in repellors]
+                total = total + torch.log(sum(others) / len(others))  # eq. 4
     return -total / len(labels)  # eq. 6
 
 
@@ -70,6 +70,41 @@ def test_value_and_gradient_are_those_of_the_equations(
     (ours_slope,) = torch.autograd.grad(ours, features)
     (slow_slope,) = torch.autograd.grad(slow, features)
     torch.testing.assert_close(ours_slope, slow_slope, rtol=1e-7, atol=1e-8)
+
+
+@given(
+    st.integers(1, 7),
+    st.integers(1, 9),
+    st.floats(0.05, 1.0),
+    st.sampled_from(["released", "full", "detached"]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1.0, 0.3]),
+    st.integers(0, 10**6),
+)
+def test_the_fast_path_gives_the_values_and_gradients_of_the_plain_loss(
+    classes, batch, temperature, gradient, pseudo, masked, repellor, seed
+):
+    g = torch.Generator().manual_seed(seed)
+    features = normalize(torch.randn(batch, 5, generator=g, dtype=torch.float64), dim=1).requires_grad_()
+    prototypes = normalize(torch.randn(classes, 5, generator=g, dtype=torch.float64), dim=1)
+    labels = torch.randint(0, classes, (batch,), generator=g)
+    seen = torch.arange(classes) <= labels.max() if masked else None
+    valid = torch.arange(batch) < max(batch - 2, 1) if masked else None
+    options = {
+        "seen": seen,
+        "valid": valid,
+        "pseudo_prototypes": pseudo,
+        "gradient": gradient,
+        "repellor": repellor,
+    }
+    fast = ppp_loss(features, labels, prototypes, temperature, **options)
+    plain = ppp_loss.plain(features, labels, prototypes, temperature, **options)
+    torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-9)
+    (expected,) = torch.autograd.grad(plain, features)
+    torch.testing.assert_close(torch.autograd.grad(fast, features)[0], expected, rtol=1e-7, atol=1e-8)
+    closed = ppp_loss.gradient(features.detach(), labels, prototypes, temperature, **options)
+    torch.testing.assert_close(closed, expected, rtol=1e-7, atol=1e-8)
 
 
 FEATURES = torch.tensor([[0.8, 0.6], [0.96, -0.28], [-0.28, 0.96], [-0.8, -0.6]], dtype=torch.float64)
@@ -220,7 +255,7 @@ def test_a_large_batch_in_blocks_gives_what_it_gives_at_once(xp, rows, gradient,
     arrays = arrays if xp is torch else [part.numpy() for part in arrays]
     options = 0.3, pseudo, gradient, 0.5, True
     value, slope = _value_and_gradient(xp, *arrays, *options)
-    monkeypatch.setattr(losses, "PAIRS", (12 * rows,) * 2)
+    monkeypatch.setattr(ppp_fast, "PAIRS", (12 * rows,) * 2)
     value_in_blocks, slope_in_blocks = _value_and_gradient(xp, *arrays, *options)
     assert float(value_in_blocks) == pytest.approx(float(value), rel=1e-12 if xp is np else 1e-6)
     np.testing.assert_allclose(np.asarray(slope_in_blocks), np.asarray(slope), rtol=1e-10, atol=1e-14)
@@ -229,7 +264,7 @@ def test_a_large_batch_in_blocks_gives_what_it_gives_at_once(xp, rows, gradient,
 @pytest.mark.parametrize("with_value", [True, False])
 def test_the_memory_of_a_large_batch_grows_with_its_size_and_not_with_its_square(with_value, monkeypatch):
     """A batch of 10,000 takes 300 MB in place of 11.5 GB; here both the batch and a block are a tenth of that."""
-    monkeypatch.setattr(losses, "PAIRS", (2**12,) * 2)
+    monkeypatch.setattr(ppp_fast, "PAIRS", (2**12,) * 2)
     peaks = []
     for batch in (500, 1000):
         arrays = random_batch(batch, d=8, dtype=torch.float32)
@@ -244,11 +279,11 @@ def test_the_memory_of_a_large_batch_grows_with_its_size_and_not_with_its_square
 def test_a_batch_of_512_is_computed_at_once(monkeypatch):
     """Its bits are those of before there were blocks: the product of all pairs is one."""
     sizes = []
-    monkeypatch.setattr(losses, "_of_rows", lambda *args: sizes.append(args[1]) or of_rows(*args))
+    monkeypatch.setattr(ppp_fast, "_of_rows", lambda *args: sizes.append(args[1]) or of_rows(*args))
     ppp_gradient(*random_batch(512), 0.1)
     ppp_gradient(*random_batch(513), 0.1)
     assert sizes[0] == slice(0, 512)
     assert [part.stop - part.start for part in sizes[1:]] == [511, 2]
 
 
-of_rows = losses._of_rows
+of_rows = ppp_fast._of_rows

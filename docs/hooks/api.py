@@ -18,11 +18,11 @@ ROOMS = {
             "experiments.settings.learner",
             "learners.load",
             "learners.registry",
-            "learners.base.Learner",
-            "learners.settings.Settings",
-            "learners.additions.Additions",
-            "learners.late.Told",
-            "learners.snapshot.Snapshot",
+            "core.learner.Learner",
+            "core.settings.Settings",
+            "core.settings.ReplaySettings",
+            "core.delayed_labels.Told",
+            "core.snapshot.Snapshot",
         ],
     ),
     "streams": (
@@ -32,7 +32,7 @@ ROOMS = {
             "streams.names",
             "streams.base.Stream",
             "streams.base.Batch",
-            "streams.own.as_stream",
+            "streams.user_stream.as_stream",
             "streams.recording",
             "streams.horizon.Horizon",
             "streams.paradigms",
@@ -43,7 +43,7 @@ ROOMS = {
         "M: what is kept. Replay memories, prototypes, the table of labels.",
         [
             "memory.base.ReplayMemory",
-            "memory.replay.BalancedMemory",
+            "memory.class_balanced.BalancedMemory",
             "memory.reservoir.ReservoirMemory",
             "memory.ring.RingMemory",
             "memory.scored.ScoredMemory",
@@ -53,7 +53,7 @@ ROOMS = {
             "memory.labels.LabelTable",
         ],
     ),
-    "losses": ("The PPP-loss.", ["losses.ppp_loss", "losses.ppp_gradient"]),
+    "losses": ("The PPP-loss.", ["losses.ppp.ppp_loss"]),
     "evaluation": (
         "The second agent: the evaluator, and the metrics as pure functions of a history.",
         [
@@ -66,7 +66,7 @@ ROOMS = {
     ),
     "engine": (
         "How a learner meets a stream.",
-        ["engine.loop.run", "engine.result.Result", "engine.clock.Clock", "engine.terms.StreamError"],
+        ["engine.loop.run", "engine.result.Result", "engine.clock.Clock", "engine.preconditions.StreamError"],
     ),
     "experiments": (
         "The paper as data: settings, runs, the store, the report, the statistics.",
@@ -84,7 +84,7 @@ ROOMS = {
 }
 
 # The contract is shown whole, though it is written in parts.
-OPTIONS = {"learners.base.Learner": "\n    options:\n      inherited_members: true"}
+OPTIONS = {"core.learner.Learner": "\n    options:\n      inherited_members: true"}
 
 
 def on_files(files: Files, config: Any) -> Files:

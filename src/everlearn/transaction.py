@@ -165,7 +165,7 @@ def atomic(method: Method) -> Method:
 
     @functools.wraps(method)
     def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._turn.is_mine():
+        if self.lock.is_mine():
             return method(self, *args, **kwargs)
         change = _Change(self)
         # An interrupt may also come while a failed change is being undone, or at the very end of one that is done.
@@ -196,12 +196,12 @@ class _Change:
     """One change of a learner: its lock, its number of threads, and the transaction."""
 
     def __init__(self, learner: Any) -> None:
-        self._learner, self._turn = learner, learner._turn
+        self._learner, self._lock = learner, learner.lock
         self._outer, self._threads = _local.transaction, ThreadCount(learner.settings.threads)
         self._transaction: Transaction | None = None
 
     def begin(self) -> None:
-        self._turn.take()
+        self._lock.acquire()
         self._threads.enter()
         self._transaction = Transaction(self._learner.changing_parts(), self._learner.generator)
         _local.transaction = self._transaction
@@ -217,7 +217,7 @@ class _Change:
     def end(self) -> None:
         _local.transaction = self._outer
         self._threads.leave()
-        self._turn.give_back()
+        self._lock.release()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from everlearn import learners
 from everlearn.adapters.columns import PATTERNS, Columns
 from everlearn.adapters.grow_inputs import widen
 from everlearn.adapters.minibatcher import Gathering
-from everlearn.learners.base import Learner
+from everlearn.core.learner import Learner
 
 ONLINE = [
     name

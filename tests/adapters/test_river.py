@@ -19,7 +19,7 @@ from torch import nn
 
 from everlearn import CoPE, learners
 from everlearn.adapters.river import CoPEClassifier, OnlineClassifier
-from everlearn.learners.base import Learner
+from everlearn.core.learner import Learner
 from everlearn.learners.cope import CoPESettings
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tabular_river.py"

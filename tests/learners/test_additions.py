@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from everlearn import learners, load
 from everlearn import stream as everlearn_stream
 from everlearn.checkpoint import CheckpointError
+from everlearn.core.prediction import scored
 from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Run
 from everlearn.learners.cope import CoPE
@@ -95,7 +96,8 @@ def changes(model, which=0):
     for x, y in stream():
         model.observe(x, y)
         if not met:
-            model._changes[which] = Spied(model._changes[which], met)
+            changes = model.images.changes
+            changes[which] = Spied(changes[which], met)
     return met
 
 
@@ -143,8 +145,8 @@ def test_predictions_are_made_from_an_image_and_its_mirror_image(name, flat):
         model.observe(x, y)
         plain.observe(x, y)
     back = x.view(-1, 6, 6).flip(2).view(x.shape)
-    scores = plain._scored(x), plain._scored(back)
-    torch.testing.assert_close(model._scored(x), (scores[0] + scores[1]) / 2)
+    scores = scored(plain, x), scored(plain, back)
+    torch.testing.assert_close(scored(model, x), (scores[0] + scores[1]) / 2)
     assert np.allclose(model.predict_proba(x), model.predict_proba(back), atol=1e-6)
     assert model.snapshot().predict(x) == model.predict(x)
     assert torch.equal(model.embed(x), plain.embed(x))
@@ -314,7 +316,7 @@ def test_averaged_weights_follow_the_weights_and_the_age_of_the_newest_class(nam
         decay = min(0.5, (1 + n - newest) / (10 + n - newest))
         for part, weight in model.network.state_dict().items():
             expected[part] = decay * expected[part] + (1 - decay) * weight
-    for part, mean in model._predictor.state_dict().items():
+    for part, mean in model.predictor.state_dict().items():
         torch.testing.assert_close(mean, expected[part])
 
 
@@ -323,7 +325,7 @@ def test_averaged_weights_include_the_statistics_of_batch_norm():
     model = CoPE(network, memory_size=20, averaging=0.9, seed=0)
     for x, y in stream():
         model.observe(x, y)
-    mean = model._predictor[2].running_mean
+    mean = model.predictor[2].running_mean
     assert not torch.equal(mean, network[2].running_mean)
     assert mean.any()
 
@@ -353,7 +355,7 @@ def test_averaged_weights_that_layers_share_are_averaged_and_counted_once():
     before = shared.weight.detach().clone()
     model.observe(x, y)
     # The newest class is 0 batches old, so that the decay is a tenth.
-    torch.testing.assert_close(model._predictor[1].weight, 0.1 * before + 0.9 * shared.weight.detach())
+    torch.testing.assert_close(model.predictor[1].weight, 0.1 * before + 0.9 * shared.weight.detach())
     assert model.footprint()["averaged weights"] == sum(part.nbytes for part in model.parameters)
 
 
@@ -377,9 +379,9 @@ def test_a_merge_makes_the_newest_class_young_if_it_brings_one_and_else_leaves_i
         model.observe(x, y)
     for x, y in batches[4:20] if new else batches[:6]:
         other.observe(x, y)
-    age = model.batches - model._newest
+    age = model.batches - model.newest
     model.merge(other)
-    assert model.batches - model._newest == (0 if new else age)
+    assert model.batches - model.newest == (0 if new else age)
 
 
 def test_averaged_weights_are_counted():
@@ -401,7 +403,7 @@ def test_recalibrated_prototypes_are_the_mean_embedding_of_the_exemplars():
         model.observe(x, y)
     assert model.predict(x) == [model.classes[i] for i in anew(model, x).argmax(1)]
     held = model.footprint()["prototypes"]
-    model.prepare(y.tolist(), keep=False)
+    model.plan(y.tolist(), keep=False)
     assert held - model.footprint()["prototypes"] == 6 * 100 * 4  # those from the memory, which are void now
     still = model.snapshot()
     expected = still.predict_proba(x)
@@ -484,7 +486,7 @@ def test_learners_whose_plans_differ_in_shape_are_of_another_shape(name):
         model = learner(name, augmentation="shift", **added)
         for x, y in stream():
             model.observe(x, y)
-        plan = tuple(part.shape for part in model.prepare(y.tolist()))
+        plan = tuple(part.shape for part in model.plan(y.tolist()).arrays())
         met.setdefault(model.shape(len(y)), set()).add(plan)
     assert all(len(plans) == 1 for plans in met.values())
     assert learner(name, mixing=0.4).shape(4) == learner(name, mixing=0.2).shape(4) != learner(name).shape(4)
@@ -506,12 +508,12 @@ def assert_alike(one, other):
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
 def test_with_all_added_a_captured_run_is_the_eager_one_and_resumes(name, tmp_path):
     captured, eager = (all_added_on_a_gpu(name) for _ in range(2))
-    eager._captured = None
+    eager.graphs = None
     for n, (x, y, t) in enumerate(everlearn_stream("split-digits", seed=0)):
         captured.observe(x, y, t)
         eager.observe(x, y, t)
         if n == 30:
-            assert captured._captured._graphs
+            assert captured.graphs._graphs
             captured.save(tmp_path / "half")
             captured = load(tmp_path / "half", device="cuda")
         if n == 60:

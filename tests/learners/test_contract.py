@@ -10,11 +10,11 @@ from torch import nn
 
 from everlearn import Evaluator, load, run, stream
 from everlearn.checkpoint import CheckpointError
+from everlearn.core.learner import NotLearntYet
 from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Run
 from everlearn.experiments.settings import learner as by_name
 from everlearn.learners import registry
-from everlearn.learners.base import NotLearntYet
 from everlearn.streams.horizon import Horizon
 
 NAMES = sorted(registry())
@@ -373,7 +373,7 @@ def test_a_network_that_has_diverged_is_not_asked_in_silence(name):
     learner = taught(name)
     learner.end_horizon()
     with torch.no_grad():
-        for part in learner._predictor.parameters():
+        for part in learner.predictor.parameters():
             part.fill_(float("nan"))
     for asked in (learner.predict, learner.predict_proba):
         with pytest.raises(RuntimeError, match="its network has diverged"):
@@ -395,11 +395,11 @@ def test_a_step_is_captured_as_a_cuda_graph_and_agrees_with_the_eager_one(name):
     captured, eager = (registry()[name]("mlp", seed=0, device="cuda") for _ in range(2))
     if not captured.tensors_alone:
         pytest.skip("its step is not tensors alone, so that it runs eagerly")
-    eager._captured = None
+    eager.graphs = None
     for x, y, t in stream("split-digits", seed=0):
         captured.observe(x, y, t)
         eager.observe(x, y, t)
-    assert captured._captured._graphs
+    assert captured.graphs._graphs
     for key, part in captured.state_dict().items():
         if key != "meta":
             torch.testing.assert_close(part, eager.state_dict()[key], rtol=1e-3, atol=1e-3)

@@ -33,7 +33,7 @@ def test_labels_come_in_any_order_and_some_never():
     kept, labels = learner.memory.samples()
     assert torch.equal(kept[labels.index("late")], x[5])
     assert torch.equal(kept[labels.index("later")], x[1])
-    assert len(learner.asked) == 4
+    assert len(learner.waiting) == 4
 
 
 def test_what_was_never_asked_told_already_or_forgotten_is_reported_and_not_raised():
@@ -75,7 +75,7 @@ def test_what_waits_is_bounded_and_counted():
     learner = make("cope", waiting=50)
     for i in range(30):
         learner.ask(range(10 * i, 10 * i + 10), torch.randn(10, 6))
-    assert len(learner.asked) == 50
+    assert len(learner.waiting) == 50
     assert learner.footprint()["asked"] == 50 * 6 * 4
     learner.tell(range(250, 300), [0] * 50)
     assert "asked" not in learner.footprint()

@@ -109,7 +109,7 @@ def test_it_draws_its_candidates_and_replays_as_many_as_arrive():
     met = []
     original = learner._gradients
     learner._gradients = lambda x, slots: met.append(len(x)) or original(x, slots)
-    drawn = [part.shape for part in learner.prepare([0] * 6)]
+    drawn = [part.shape for part in learner.plan([0] * 6).arrays()]
     assert drawn == [(6,), (1, 30), (1, 30), (6,)]
     learner.observe(*batch(6))
     learner.observe(*batch(35))  # more than the candidates: then as many are drawn as arrive

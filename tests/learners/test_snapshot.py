@@ -105,12 +105,15 @@ def test_threads_that_ask_a_snapshot_get_the_same_answers_and_do_not_disturb_lea
 def test_a_prediction_does_not_wait_for_a_batch_that_is_being_learnt():
     learner = taught("cope")
     snapshot = learner.snapshot()
-    with learner._turn:  # as `observe` holds it, here for as long as it takes
-        answers = []
+    answers = []
+    learner.lock.acquire()  # as `observe` holds it, here for as long as it takes
+    try:
         thread = threading.Thread(target=lambda: answers.extend(snapshot.predict(torch.randn(3, 6))))
         thread.start()
         thread.join(timeout=20)
         assert len(answers) == 3
+    finally:
+        learner.lock.release()
 
 
 @every_learner
@@ -119,5 +122,5 @@ def test_learners_and_snapshots_can_be_copied_and_pickled(name):
     x = torch.randn(9, 6)
     for twin in (copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
         assert same_state(learner.state_dict(), twin.state_dict())
-        assert twin._turn is not learner._turn
+        assert twin.lock is not learner.lock
     assert pickle.loads(pickle.dumps(learner.snapshot())).predict(x) == learner.predict(x)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from everlearn import learners
-from everlearn.learners.base import Learner
+from everlearn.core.learner import Learner
 from everlearn.learners.cope import CoPESettings
 from everlearn.messages import is_whole, nearest
 

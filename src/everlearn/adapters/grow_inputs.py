@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from everlearn.learners.base import Learner
+from everlearn.core.learner import Learner
 
 __all__ = ["widen"]
 

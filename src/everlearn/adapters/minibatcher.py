@@ -13,7 +13,7 @@ from torch import nn
 from everlearn.adapters.columns import Columns, check_matrix, check_values
 from everlearn.adapters.common import check_batch_size, freeze, thaw
 from everlearn.adapters.grow_inputs import widen
-from everlearn.learners.base import Learner
+from everlearn.core.learner import Learner
 from everlearn.memory.labels import as_labels
 
 __all__ = ["Gathering"]
@@ -106,7 +106,7 @@ class Gathering:
                     'make it wider, or take network="mlp", whose input grows'
                 )
             width = max(needed, 2 * width)
-        self.learner._accept(np.zeros((len(labels), self._width or width), np.float32), labels)
+        self.learner.accept(np.zeros((len(labels), self._width or width), np.float32), labels)
         return width
 
     def _admit(self, names: Sequence[Hashable], labels: list[Any]) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 
 from everlearn.adapters.common import cope_settings, known_parameters, make, probabilities
 from everlearn.adapters.minibatcher import Gathering
-from everlearn.learners.base import Learner
+from everlearn.core.learner import Learner
 from everlearn.losses import Gradient
 from everlearn.memory.labels import Label
 

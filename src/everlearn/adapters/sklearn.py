@@ -24,7 +24,7 @@ from everlearn.adapters.common import (
     probabilities,
     thaw,
 )
-from everlearn.learners.base import Learner
+from everlearn.core.learner import Learner
 from everlearn.losses import Gradient
 
 __all__ = ["EXPECTED_FAILED_CHECKS", "CoPEClassifier", "OnlineClassifier"]
@@ -80,7 +80,7 @@ class _SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         learner = self._new(check_random_state(self.random_state)) if first else self.learner_
         known = _together([y, *([] if first else [self.classes_]), *([] if classes is None else [classes])])
         call = 0 if first else self.calls_
-        learner._accept(X, y)  # so that a batch in the midst is refused before the first one is learnt
+        learner.accept(X, y)  # so that a batch in the midst is refused before the first one is learnt
         self._learn(learner.observe, X, y, call)
         learner.end_horizon()
         self.learner_, self.classes_, self.calls_ = learner, np.unique(known), call + 1

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
+from everlearn.core.state import under
 from everlearn.engine.run_record import PLAIN, SEEN, read_record
 from everlearn.evaluation.record import to_record
-from everlearn.learners.state import under
 from everlearn.memory.labels import as_labels, encode_label
 from everlearn.messages import differing
 from everlearn.streams.base import Batch, native

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from everlearn.core.learner import Learner
+from everlearn.core.plan import Plan
 from everlearn.engine.loop import Run
 from everlearn.engine.result import Result
 from everlearn.engine.timing import Stopwatch, one_thread
-from everlearn.learners.base import Learner
 from everlearn.memory.labels import as_labels
 from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
@@ -58,7 +58,7 @@ class Member(NamedTuple):
     learner: Learner
     cohort: Cohort
 
-    def __call__(self, *inputs: Tensor) -> None:
+    def __call__(self, *inputs: Any) -> None:
         """Learn from one batch by itself."""
         self.learner.learn(*inputs)
 
@@ -93,9 +93,9 @@ class Cohort:
     def finish(self) -> list[Result]:
         """Go through the streams; the seconds of each result are those of all together."""
         self._load_kernels()
-        alone = [learner._captured for learner in self.learners]
+        alone = [learner.graphs for learner in self.learners]
         for learner in self.learners:
-            learner._captured = Member(learner, self)
+            learner.graphs = Member(learner, self)
         try:
             with one_thread(), self._watch:
                 for batches in zip(*self._batches, strict=True):
@@ -104,8 +104,8 @@ class Cohort:
                     run.end()
         finally:
             for learner, captured in zip(self.learners, alone, strict=True):
-                learner._captured = captured
-                learner._replaced()
+                learner.graphs = captured
+                learner.tensors_replaced()
         return [run.result() for run in self.runs]
 
     def _load_kernels(self) -> None:
@@ -121,14 +121,16 @@ class Cohort:
         self._graphs.clear()
 
     def _learn(self, batches: tuple[Batch, ...]) -> None:
-        decided = []
+        plans = []
         for run, batch in zip(self.runs, batches, strict=True):
             run.before(batch)
-            decided.append(self._decide(run, batch))
-        shapes = tuple(part.shape for part in decided[0])
+            plans.append(self._plan(run, batch))
+        start = np.array([self._start])  # where in the samples of the streams these batches begin
+        decided = [[start, *plan.arrays()] for plan in plans]
+        shapes, form = tuple(part.shape for part in decided[0]), plans[0]
         packed = torch.from_numpy(np.array([np.concatenate(parts, axis=None) for parts in decided]))
         if shapes not in self._graphs:
-            self._graphs[shapes] = Captured(lambda table: self._branches(table, shapes))
+            self._graphs[shapes] = Captured(lambda table: self._branches(table, shapes, form))
         self._graphs[shapes](packed.to(self._watch.device, non_blocking=True))
         size = len(batches[0].x)
         self._start += size
@@ -137,14 +139,14 @@ class Cohort:
             run.learner.count(size)
             run.after(batch)
 
-    def _decide(self, run: Run, batch: Batch) -> list[NDArray[np.int64]]:
-        """What the host decides about a batch, and before it where in the samples of the stream it begins."""
+    def _plan(self, run: Run, batch: Batch) -> Plan:
+        """What the host decides for a batch."""
         if run.learner.labels.new(batch.y):
             run.learner.welcome(batch.x, batch.y)
-        return [np.array([self._start]), *run.learner.prepare(batch.y)]
+        return run.learner.plan(batch.y)
 
-    def _branches(self, table: Tensor, shapes: Shapes) -> None:
-        """One batch of every learner, each on a stream of its own. Tensors alone."""
+    def _branches(self, table: Tensor, shapes: Shapes, form: Plan) -> None:
+        """One batch of every learner, each on a stream of its own. Tensors alone. form: what the plans are like."""
         main = torch.cuda.current_stream()
         begun = main.record_event()
         ends = []
@@ -154,9 +156,10 @@ class Cohort:
             with torch.cuda.stream(stream):
                 stream.wait_event(begun)
                 parts = row.split([math.prod(shape) for shape in shapes])
-                start, slots, *plan = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
-                x = samples[start + torch.arange(len(slots), device=samples.device)]
-                learner.learn(x, slots, *plan)
+                start, *arrays = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+                plan = form.filled(arrays)
+                x = samples[start + torch.arange(len(plan.slots), device=samples.device)]
+                learner.learn(x, plan)
                 ends.append(stream.record_event())
         for end in ends:
             main.wait_event(end)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from everlearn.learners.base import Learner
+from everlearn.core.learner import Learner
 from everlearn.memory.labels import Label, as_labels, decode_label, encode_label
 from everlearn.streams.horizon import Horizon
 

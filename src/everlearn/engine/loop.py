@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, NamedTuple
 
 from everlearn.checkpoint import CheckpointError
+from everlearn.core.learner import Learner
 from everlearn.engine.checkpoints import Kept
 from everlearn.engine.clock import Clock
 from everlearn.engine.horizon import HorizonMemory
@@ -19,7 +20,6 @@ from everlearn.engine.task_inference import Novelty
 from everlearn.engine.timing import Stopwatch, one_thread
 from everlearn.evaluation.evaluator import Evaluator
 from everlearn.evaluation.worker import EvaluationWorker
-from everlearn.learners.base import Learner
 from everlearn.memory.labels import as_labels
 from everlearn.streams import as_stream
 from everlearn.streams.base import Batch

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from everlearn.core.learner import Learner
 from everlearn.engine.result import Embedding
 from everlearn.engine.timing import Stopwatch
 from everlearn.evaluation.evaluator import Evaluator
 from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.worker import EvaluationWorker
-from everlearn.learners.base import Learner
 from everlearn.memory.labels import Label, as_labels
 from everlearn.streams.base import Batch, Stream
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everlearn.learners.base import Learner
+from everlearn.core.learner import Learner
 from everlearn.streams.base import Stream
 from everlearn.streams.horizon import Horizon
 from everlearn.streams.paradigms import Paradigm

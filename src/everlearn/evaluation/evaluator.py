@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from everlearn.core.learner import Learner
+from everlearn.core.snapshot import Snapshot
 from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.representation import prototype_shift, prototype_truth, variance
 from everlearn.label_json import UNKNOWN
-from everlearn.learners.base import Learner
-from everlearn.learners.snapshot import Snapshot
 from everlearn.memory.labels import Label, as_labels
 from everlearn.messages import is_whole
 from everlearn.streams.user_stream import as_tests

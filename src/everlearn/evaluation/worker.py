@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from everlearn.core.learner import Learner
 from everlearn.evaluation.evaluator import Evaluator, Tests
 from everlearn.evaluation.history import Evaluation
-from everlearn.learners.base import Learner
 from everlearn.parent_watch import end_with_parent, remove_with_parent
 
 __all__ = ["EvaluationWorker"]

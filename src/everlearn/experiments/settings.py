@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from everlearn import learners
-from everlearn.learners.base import Learner
+from everlearn.core.learner import Learner
 from everlearn.messages import nearest
 from everlearn.networks import EMBEDDINGS
 from everlearn.streams.scenarios import Stream

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError
-from everlearn.learners.base import Learner
-from everlearn.learners.foundation import OWN_FUNCTION, OWN_NETWORK
-from everlearn.learners.state import read_meta
+from everlearn.core.learner import OWN_NETWORK, Learner
+from everlearn.core.settings import OWN_FUNCTION
+from everlearn.core.state import read_meta
 from everlearn.messages import nearest
 
 __all__ = ["find", "load", "registry"]

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from everlearn.checkpoint import State
-from everlearn.learners.base import Learner, Settings
+from everlearn.core.learner import Learner
+from everlearn.core.plan import Plan
+from everlearn.core.settings import Settings
 from everlearn.memory.labels import Label
 from everlearn.memory.short_term import ShortTermMemory
 from everlearn.networks import as_input, truncate, trunk
@@ -91,6 +92,7 @@ class CNDPM(Learner):
 
     name = "cn-dpm"
     can_forget = False
+    has_head = False
     tensors_alone = False  # whose a sample is decides what is computed, and experts are born
     Settings = CNDPMSettings
     settings: CNDPMSettings
@@ -111,19 +113,20 @@ class CNDPM(Learner):
 
     # Awake: each sample trains the experts that explain it, or waits.
 
-    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
+    def plan(self, labels: list[Label], keep: bool = True) -> Plan:
         """The slots of a batch, the seed of each iteration's noise, and what may be kept, if anything."""
+        self.invalidate()
         slots = np.array(self.labels.slots(labels))
         seeds = torch.randint(2**62, (self.settings.iterations,), generator=self.generator).numpy()
-        return [slots, seeds, *([np.arange(len(slots))] if keep else [])]
+        return Plan(slots, keep=np.arange(len(slots)) if keep else None, seeds=seeds)
 
-    def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
-        """All that is done with one batch. plan: the seeds, and what may be kept, if the batch is new."""
-        seeds = plan[0].tolist()
+    def learn(self, x: Tensor, plan: Plan) -> None:
+        """All that is done with one batch."""
+        slots, seeds = plan.slots, plan.seeds.tolist()
         while len(x):
             for seed in seeds:
                 responsibilities = self.step(x, slots, self._noise(seed, len(x)))
-            if len(plan) == 1:
+            if plan.keep is None:
                 return
             self._counts = self._counts + responsibilities.sum(0)
             if not bool(self._counts.isfinite().all()):
@@ -205,7 +208,7 @@ class CNDPM(Learner):
         settings = self.settings
         experts, known = self.network.all, len(self.network)
         on_undo(lambda: truncate(experts, known))
-        with self._seeded():
+        with self.seeded():
             expert = self.network.grow(settings.hidden, settings.added, settings.latent, classes)
         expert.to(self.device)
         first = Adam(_trained(expert.generative), settings.generative_learning_rate, DECAY, CLIP)
@@ -250,36 +253,41 @@ class CNDPM(Learner):
         optimisers = [adam for pair in self._optimisers for adam in pair]
         return [*super().changing_parts(), self.short_term, *optimisers]
 
-    def _prepare_network(self) -> None:
+    def prepare_network(self) -> None:
         """The experts stay in evaluation mode, but for one that is asleep."""
 
-    def _hold_still(self, still: Any) -> None:
+    def hold_still(self, still: Any) -> None:
+        """A snapshot has its own copy of what changes."""
         still._counts, still._optimisers = self._counts.clone(), []
         still.short_term = copy.deepcopy(self.short_term)
 
     # The first batch, resources and state.
 
-    def _begin(self, x: Tensor) -> None:
-        super()._begin(x)
+    def begin(self, x: Tensor) -> None:
+        """Size everything by the first batch."""
+        super().begin(x)
         likelihood: Likelihood = "grey" if x.dtype == torch.uint8 else "real"
         name, own = (self.given, None) if isinstance(self.given, str) else ("", self._own)
         experts = Experts(tuple(x.shape[1:]), likelihood, name, own)
-        self._use(experts)
+        self.use(experts)
         experts.eval()  # batch-norm's statistics are of an expert's sleep
         self.short_term = ShortTermMemory(self.settings.short_term_memory, x, self.device)
 
-    def _trained_with(self) -> nn.Module | None:
+    def trained_network(self) -> nn.Module | None:
+        """What a batch passes in training mode."""
         return self.given if isinstance(self.given, nn.Module) else None
 
-    def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
+    def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
+        """The named network for samples of this shape, if it can model them."""
         body, _ = trunk(name, shape, self.settings.hidden)
         Experts(shape, "grey", name)  # what they can't take is refused here, before anything has changed
         return body
 
-    def _install(self, network: nn.Module, features: int) -> None:
+    def install(self, network: nn.Module, features: int) -> None:
+        """Start with a network that gives so many features."""
         self._own = network, features
 
-    def _open_classes(self, classes: int) -> None:
+    def open_classes(self, classes: int) -> None:
         """No expert needs room: a later class is foreign to it."""
 
     def footprint(self) -> dict[str, int]:
@@ -288,7 +296,8 @@ class CNDPM(Learner):
         remembered = sum(adam.nbytes() for pair in self._optimisers for adam in pair)
         return {"short-term memory": self.short_term.nbytes(), "experts": weights, "optimisers": remembered}
 
-    def _parts(self) -> State:
+    def extra_state(self) -> State:
+        """What it holds beside the network."""
         state: State = {
             "counts": self._counts.clone(),
             "classes": torch.tensor([expert.classes for expert in self.experts], dtype=torch.int64),
@@ -304,7 +313,8 @@ class CNDPM(Learner):
             (f"adam.{k}.{i}", adam) for k, pair in enumerate(self._optimisers) for i, adam in enumerate(pair)
         ]
 
-    def _take_parts(self, state: State) -> None:
+    def restore_extra(self, state: State) -> None:
+        """Load what `extra_state` gave."""
         for classes in state["classes"].tolist():
             self._be_born(classes)
             self._wake()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from everlearn.checkpoint import State
-from everlearn.learners.additions import Additions, WithAdditions
-from everlearn.learners.predicting import CHUNK
-from everlearn.losses import Gradient, ppp_gradient
+from everlearn.core.learner import Learner
+from everlearn.core.plan import Plan
+from everlearn.core.prediction import CHUNK, evaluate
+from everlearn.core.settings import ReplaySettings
+from everlearn.losses import Gradient, ppp_loss
 from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.memory.labels import Label
 from everlearn.memory.prototypes import Prototypes
@@ -24,7 +26,7 @@ __all__ = ["CoPE", "CoPESettings"]
 
 
 @dataclasses.dataclass(frozen=True)
-class CoPESettings(Additions):
+class CoPESettings(ReplaySettings):
     """CoPE's settings, with the paper's symbols; where no benchmark is named, the defaults are Split-MNIST's."""
 
     memory_size: int = 2000
@@ -60,7 +62,7 @@ class CoPESettings(Additions):
         )
 
 
-class CoPE(WithAdditions):
+class CoPE(Learner):
     """Prototypes that evolve with the stream: nearest-prototype prediction in a unit-length embedding.
 
     Each batch is joined with a class-balanced batch from the replay memory, the PPP-loss draws samples
@@ -83,63 +85,52 @@ class CoPE(WithAdditions):
 
     name = "cope"
     Settings = CoPESettings
+    Memory = BalancedMemory
+    has_head = False
     settings: CoPESettings
     memory: BalancedMemory
     _prototypes: Prototypes | None = None
-    _recalibrated: Tensor | None = None  # void as soon as a batch is learnt
+    _recalibrated: Tensor | None = None  # prototypes from the memory, while nothing changes
 
-    def __init__(
-        self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
-    ) -> None:
-        super().__init__(network, seed=seed, device=device, **settings)
-        self.memory = BalancedMemory(self.settings.memory_size, self.labels, self.generator)
+    # A batch, in the paper's order.
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
-        """One joint step on B = B_n ∪ B_M; returns the features of both, from before the step."""
+        """One step of SGD on the PPP-loss of B = B_n ∪ B_M; gives the embeddings of B from before the step."""
         old, old_slots = replay
-        both = torch.cat([x, old])
-        passed = self.sgd.forward(as_input(both))
-        features, lengths = to_unit_length(passed.output)
-        if not self.parameters:  # a fixed embedding, in which only the prototypes move
-            return features
-        slope = self.slope(features, torch.cat([slots, old_slots]))
-        by_output = (slope - features * (features * slope).sum(1, keepdim=True)) / lengths
-        passed.descend(by_output)
-        return features
-
-    def slope(self, features: Tensor, slots: Tensor) -> Tensor:
-        """The derivative of the PPP-loss by the features of B."""
+        both, slots = torch.cat([x, old]), torch.cat([slots, old_slots])
         prototypes, seen = self._evolving.in_use()
-        return ppp_gradient(
-            features,
-            slots,
-            prototypes,
-            self.settings.temperature,
+        return self.fit_embedding(
+            both,
+            ppp_loss,
+            slots=slots,
+            prototypes=prototypes,
+            temperature=self.settings.temperature,
             seen=seen,
             pseudo_prototypes=self.settings.pseudo_prototypes,
             gradient=self.settings.gradient,
-            repellor=self.repellor(len(features)),
+            repellor=self.repellor(len(both)),
         )
 
     def repellor(self, samples: int) -> float:
         """The weight of the negative pairs in a B of so many samples."""
         return (self.settings.reference_batch or samples) / samples
 
-    def passed(self, batch: int) -> set[int]:
-        """B_n and B_M together."""
-        return {batch + min(self.drawn(batch), len(self.memory))}
+    def settle(self, plan: Plan, outcomes: list[Any]) -> None:
+        """Equation 1: move the prototypes to the mean of every replayed batch's features and of B_n's last ones."""
+        batch = len(plan.slots)
+        features = torch.cat([*(part[batch:] for part in outcomes[:-1]), outcomes[-1]])
+        slots = torch.cat([*plan.old_slots[:-1], plan.slots, plan.old_slots[-1]])
+        self._evolving.move(features, slots, self.settings.momentum, self.settings.renormalise)
 
-    def settle(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
-        """Move the prototypes to the mean of every replayed batch's features and of B_n's last ones."""
-        features = cast(list[Tensor], outcomes)
-        batch = len(slots)
-        moved = torch.cat([*(part[batch:] for part in features[:-1]), features[-1]])
-        slots = torch.cat([*old_slots[0][:-1], slots, old_slots[0][-1]])
-        self._evolving.move(moved, slots, self.settings.momentum, self.settings.renormalise)
+    def features(self, x: Tensor) -> Tensor:
+        """f_θ(x), of unit length."""
+        return to_unit_length(self.predictor(x))[0]
 
     def scores(self, x: Tensor) -> Tensor:
         """f·p^c/τ over the classes seen: the largest is the nearest prototype."""
-        return self.features(x) @ self._answering().T / self.settings.temperature
+        return self.features(x) @ self._predicting().T / self.settings.temperature
+
+    # The prototypes.
 
     @property
     def prototypes(self) -> dict[Label, Tensor]:
@@ -148,7 +139,12 @@ class CoPE(WithAdditions):
             return {}
         return dict(zip(self.classes, self._prototypes.vectors.clone(), strict=False))
 
-    def _answering(self) -> Tensor:
+    @property
+    def _evolving(self) -> Prototypes:
+        assert self._prototypes is not None
+        return self._prototypes
+
+    def _predicting(self) -> Tensor:
         """The prototypes that predictions are made with, `[classes, d]`; from the memory at most once a batch."""
         evolving = self._evolving.vectors[: len(self.labels)]
         if not self.settings.recalibrate:
@@ -164,57 +160,51 @@ class CoPE(WithAdditions):
         sums = torch.zeros_like(otherwise).index_add_(0, slots, torch.cat(parts))
         return torch.where(sums.any(1, keepdim=True), to_unit_length(sums)[0], otherwise)
 
-    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
-        """As any learner's; what was taken from the memory is void from now on."""
+    def invalidate(self) -> None:
+        """The prototypes taken from the memory change, too."""
+        super().invalidate()
         self._recalibrated = None
-        return super().prepare(labels, keep)
 
-    @property
-    def _evolving(self) -> Prototypes:
-        assert self._prototypes is not None
-        return self._prototypes
+    # The network, room for classes, and what else the prototypes take part in.
 
-    def features(self, x: Tensor) -> Tensor:
-        """f_θ(x), of unit length."""
-        return to_unit_length(self._predictor(x))[0]
+    def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
+        """The named network, whose last layer gives the embedding."""
+        return embedding_network(name, shape, self.settings.hidden, self.settings.embedding)
+
+    def install(self, network: nn.Module, features: int) -> None:
+        """Start with a network that gives embeddings of this size."""
+        self.use(network)
+        self._prototypes = Prototypes(features, self.device)
+
+    def open_classes(self, classes: int) -> None:
+        """A new class gets a random prototype."""
+        super().open_classes(classes)
+        if self._evolving.open_classes(classes, self.generator):
+            self.tensors_replaced()
+
+    def forget_class(self, slot: int) -> None:
+        """The prototype goes with its class."""
+        super().forget_class(slot)
+        self._evolving.forget(slot)
+        self.tensors_replaced()
+
+    def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
+        """Both memories give the prototypes anew."""
+        super().merge_from(other, slots)
+        samples, labels = self.memory.samples()
+        owners = torch.tensor(self.labels.slots(labels), device=self.device)
+        self._evolving.renew(self.embed(samples), owners, self.settings.renormalise)
+
+    def hold_still(self, still: Any) -> None:
+        """A snapshot has prototypes of its own."""
+        if self.settings.recalibrate and self.labels:
+            still._recalibrated = evaluate(self, self._predicting).clone()
+        still._prototypes = copy.deepcopy(self._prototypes)
 
     def changing_parts(self) -> list[object]:
         """The prototypes change too."""
         parts = super().changing_parts()
         return parts if self._prototypes is None else [*parts, self._prototypes]
-
-    def _hold_still(self, still: Any) -> None:
-        super()._hold_still(still)
-        if self.settings.recalibrate and self.labels:
-            still._recalibrated = self._in_evaluation(self._answering).clone()
-        still._prototypes = copy.deepcopy(self._prototypes)
-
-    def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
-        return embedding_network(name, shape, self.settings.hidden, self.settings.embedding)
-
-    def _install(self, network: nn.Module, features: int) -> None:
-        self._use(network)
-        self._prototypes = Prototypes(features, self.device)
-
-    def _open_classes(self, classes: int) -> None:
-        super()._open_classes(classes)
-        self._recalibrated = None
-        self.memory.open_classes(classes)
-        if self._evolving.open_classes(classes, self.generator):
-            self._replaced()
-
-    def _forget_class(self, slot: int) -> None:
-        super()._forget_class(slot)
-        self._evolving.forget(slot)
-        self._recalibrated = None
-        self._replaced()
-
-    def _merge(self, other: Any, slots: Any) -> None:
-        super()._merge(other, slots)
-        self._recalibrated = None
-        samples, labels = self.memory.samples()
-        owners = torch.tensor(self.labels.slots(labels), device=self.device)
-        self._evolving.renew(self.embed(samples), owners, self.settings.renormalise)
 
     def footprint(self) -> dict[str, int]:
         """Bytes of M_r and M_p, those taken from the memory included."""
@@ -222,9 +212,11 @@ class CoPE(WithAdditions):
         anew = 0 if self._recalibrated is None else self._recalibrated.nbytes
         return super().footprint() | {"prototypes": held + anew}
 
-    def _parts(self) -> State:
-        return super()._parts() | {"prototypes": self._evolving.vectors[: len(self.labels)].clone()}
+    def extra_state(self) -> State:
+        """The prototypes, beside what every learner has."""
+        return super().extra_state() | {"prototypes": self._evolving.vectors[: len(self.labels)].clone()}
 
-    def _take_parts(self, state: State) -> None:
-        super()._take_parts(state)
+    def restore_extra(self, state: State) -> None:
+        """Load what `extra_state` gave."""
+        super().restore_extra(state)
         self._evolving.vectors[: len(self.labels)] = state["prototypes"].to(self.device)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from everlearn.learners.replay import Rehearsal
+import torch
+from torch import Tensor
+
+from everlearn.core.learner import Learner
+from everlearn.core.settings import SoftmaxReplaySettings
 from everlearn.memory.class_balanced import BalancedMemory
 
 __all__ = ["CoPECE"]
 
 
-class CoPECE(Rehearsal):
+class CoPECE(Learner):
     """CoPE's memory and sampling with cross-entropy and softmax: what the balanced memory alone gives.
 
     Each batch is learnt jointly with as many exemplars, class-uniform from a memory that the classes share
     equally. Against `reservoir` it shows the worth of the memory; `cope` against it, that of the prototypes.
 
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
@@ -31,4 +34,10 @@ class CoPECE(Rehearsal):
     """
 
     name = "cope-ce"
+    Settings = SoftmaxReplaySettings
     Memory = BalancedMemory
+
+    def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
+        """One step of cross-entropy on B = B_n ∪ B_M, the mean over both."""
+        old, old_slots = replay
+        self.fit(torch.cat([x, old]), torch.cat([slots, old_slots]))

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
 
 from everlearn.checkpoint import State
-from everlearn.learners.base import Learner, Settings
+from everlearn.core.learner import Learner
+from everlearn.core.plan import Plan
+from everlearn.core.settings import Settings
 from everlearn.memory.labels import Label
 from everlearn.networks import as_input, truncate, trunk
 from everlearn.networks.autoencoder import Decoder, Gaussian, Likelihood, evidence_bound, flat
@@ -115,6 +117,7 @@ class CURL(Learner):
     name = "curl"
     needs = frozenset({"t"})
     can_forget = False
+    has_head = False
     tensors_alone = False  # components come with the classes, and copies with the tasks
     # In batches of 100 a pair of digits takes 10,000 steps, and with as many on what is generated 20,000.
     horizon = Horizon("task", epochs=83)
@@ -133,8 +136,9 @@ class CURL(Learner):
 
     # Learning.
 
-    def _hear(self, t: Any, method: str) -> int | None:
-        task = super()._hear(t, method)
+    def hear(self, t: Any, method: str) -> int | None:
+        """The task of the batch; if it is another one, what is known now is copied."""
+        task = super().hear(t, method)
         if method == "observe":
             if self.network is not None and task != self._running:
                 self._take_copy()
@@ -148,21 +152,22 @@ class CURL(Learner):
         priors = Gaussian(*(part.detach() for part in self.network.priors()))
         self.copy = Copy(decoder, priors, torch.from_numpy(self._counts).float().to(self.device))
 
-    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
+    def plan(self, labels: list[Label], keep: bool = True) -> Plan:
         """The slots of a batch, and the seed of each iteration's randomness."""
+        self.invalidate()
         slots = np.array(self.labels.slots(labels))
         if keep:
             self._counts = self._counts + np.bincount(slots, minlength=len(self.labels))
         seeds = torch.randint(2**62, (self.settings.iterations,), generator=self.generator).numpy()
-        return [slots, seeds]
+        return Plan(slots, seeds=seeds)
 
-    def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
+    def learn(self, x: Tensor, plan: Plan) -> None:
         """A step on the batch and, if there is a copy, one on as many samples that it generates."""
         self._note_range(x)
         x = self._seen(as_input(x))
-        for seed in plan[0].tolist():
+        for seed in plan.seeds.tolist():
             randomness = torch.Generator(self.device).manual_seed(seed)
-            self.step(x, slots, self._noise(len(x), randomness))
+            self.step(x, plan.slots, self._noise(len(x), randomness))
             if self.copy is not None:
                 old, old_slots = self.copy.generate(len(x), randomness)
                 self.step(self._as_samples(old).view_as(x), old_slots, self._noise(len(x), randomness))
@@ -219,39 +224,45 @@ class CURL(Learner):
         parts = super().changing_parts()
         return parts if self.network is None else [*parts, self._adam]
 
-    def _hold_still(self, still: Any) -> None:
+    def hold_still(self, still: Any) -> None:
+        """A snapshot has its own copy of what changes."""
         still._adam = still.copy = None
 
     # The first batch, and room for classes.
 
-    def _begin(self, x: Tensor) -> None:
+    def begin(self, x: Tensor) -> None:
+        """Size everything by the first batch."""
         self._first = tuple(x.shape[1:]), x.dtype
-        super()._begin(x)
+        super().begin(x)
 
-    def _trained_with(self) -> nn.Module | None:
+    def trained_network(self) -> nn.Module | None:
+        """What a batch passes in training mode."""
         return None if self.network is None else self.network.body
 
-    def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
+    def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
+        """The named network for samples of this shape, if it can model them."""
         body, _ = trunk(name, shape, self.settings.hidden)
         if name == "slim-resnet18" and (shape[1] % 4 or shape[2] % 4):
             raise ValueError(f"curl generates images whose sides are multiples of 4, not {list(shape)}")
         return body
 
-    def _install(self, network: nn.Module, features: int) -> None:
+    def install(self, network: nn.Module, features: int) -> None:
+        """Start with a network that gives so many features."""
         shape, kind = self._first
         likelihood: Likelihood = "bits" if kind == torch.uint8 else "real"
         convolutional = self.given == "slim-resnet18"
         hidden = FILTERS if convolutional else self.settings.hidden
         decoder = Decoder(self.settings.latent, shape, likelihood, hidden, convolutional)
-        self._use(Mixture(network, features, decoder))
+        self.use(Mixture(network, features, decoder))
         self._adam = Adam(self.parameters, self.settings.learning_rate)
 
-    def _open_classes(self, classes: int) -> None:
+    def open_classes(self, classes: int) -> None:
         """A component for each new class."""
+        self.newest = self.batches
         assert self.network is not None
         components, known = self.network.components, len(self.network.components)
         on_undo(lambda: truncate(components, known))
-        with self._seeded():
+        with self.seeded():
             new = [
                 Component(self.network.features, self.settings.latent).to(self.device)
                 for _ in range(known, classes)
@@ -276,7 +287,8 @@ class CURL(Learner):
         weights = {f"decoder.{name}": part.clone() for name, part in self.copy.decoder.state_dict().items()}
         return weights | self.copy.priors._asdict() | {"counts": self.copy.counts}
 
-    def _parts(self) -> State:
+    def extra_state(self) -> State:
+        """What it holds beside the network."""
         state: State = {f"copy.{name}": part for name, part in self._copied().items()}
         state |= {f"adam.{name}": part for name, part in self._adam.state().items()}
         running = [] if self._running is None else [self._running]
@@ -285,7 +297,8 @@ class CURL(Learner):
             state["range"] = torch.tensor(self._range)
         return state | {"counts": counts, "running": torch.tensor(running, dtype=torch.int64)}
 
-    def _take_parts(self, state: State) -> None:
+    def restore_extra(self, state: State) -> None:
+        """Load what `extra_state` gave."""
         assert self.network is not None
         self._adam.restore({name: state[f"adam.{name}"] for name in self._adam.state()})
         self._counts = state["counts"].cpu().numpy().copy()

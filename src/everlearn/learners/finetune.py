@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from everlearn.learners.softmax import SoftmaxLearner
+from everlearn.core.learner import Learner
+from everlearn.core.settings import SoftmaxSettings
 from everlearn.streams.horizon import Horizon
 
 __all__ = ["Finetune", "IIDOffline", "IIDOnline"]
 
 
-class Finetune(SoftmaxLearner):
+class Finetune(Learner):
     """Plain SGD with cross-entropy on each batch, once: no memory, and so it forgets.
 
     It shows what a stream does to a network that nothing protects.
@@ -29,10 +30,11 @@ class Finetune(SoftmaxLearner):
     """
 
     name = "finetune"
+    Settings = SoftmaxSettings
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step of cross-entropy on the batch."""
-        self._fit(x, slots)
+        self.fit(x, slots)
 
 
 class IIDOnline(Finetune):
@@ -52,7 +54,7 @@ class IIDOnline(Finetune):
     scenario = "iid"
 
 
-class IIDOffline(IIDOnline):
+class IIDOffline(Finetune):
     """Finetuning on the stream shuffled as a whole, with 50 passes over it: what offline learning reaches.
 
     It needs no method of its own, only another order of the same stream, and the stream as its horizon.
@@ -64,4 +66,5 @@ class IIDOffline(IIDOnline):
     """
 
     name = "iid-offline"
+    scenario = "iid"
     horizon = Horizon("stream", epochs=50)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
-from everlearn.learners.replay import ReplaySettings
-from everlearn.learners.softmax import SoftmaxLearner
+from everlearn.core.learner import Learner
+from everlearn.core.plan import Plan
+from everlearn.core.settings import SoftmaxMemorySettings
 from everlearn.memory.labels import Label
 from everlearn.memory.ring import RingMemory
 from everlearn.networks import MLP, SoftmaxNetwork, as_input
@@ -25,7 +25,7 @@ RIDGE = 1e-3  # what is added to the diagonal of G Gᵀ
 
 
 @dataclasses.dataclass(frozen=True)
-class GEMSettings(ReplaySettings):
+class GEMSettings(SoftmaxMemorySettings):
     """GEM's settings; where no benchmark is named, the defaults are Split-MNIST's."""
 
     tasks: int = 5
@@ -42,7 +42,7 @@ class GEMSettings(ReplaySettings):
         )
 
 
-class GEM(SoftmaxLearner):
+class GEM(Learner):
     """Gradient episodic memory: the step that is nearest to the gradient and harms no past task.
 
     Each task keeps its most recent samples. Where the gradient of a batch points against that of a past
@@ -67,15 +67,13 @@ class GEM(SoftmaxLearner):
     settings: GEMSettings
     memory: RingMemory
 
-    def __init__(
-        self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
-    ) -> None:
-        super().__init__(network, seed=seed, device=device, **settings)
-        size, tasks = self.settings.memory_size, self.settings.tasks
-        self.memory = RingMemory(size, tasks, self.labels, self.generator)
+    def make_memory(self) -> RingMemory:
+        """A ring for each task."""
+        return RingMemory(self.settings.memory_size, self.settings.tasks, self.labels, self.generator)
 
-    def _hear(self, t: Any, method: str) -> int | None:
-        task = super()._hear(t, method)
+    def hear(self, t: Any, method: str) -> int | None:
+        """The task of the batch, which must have a ring or get one."""
+        task = super().hear(t, method)
         assert task is not None
         if not self.memory.room(task):
             raise ValueError(
@@ -85,20 +83,25 @@ class GEM(SoftmaxLearner):
         self.memory.running = task
         return task
 
-    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
+    def plan(self, labels: list[Label], keep: bool = True) -> Plan:
         """The slots of a batch, and the rows that keep it."""
+        self.invalidate()
         slots = np.array(self.labels.slots(labels))
-        return [slots, *([self.memory.admit(slots)] if keep else [])]
+        return Plan(slots, keep=self.memory.admit(slots) if keep else None)
 
-    def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
-        """The batch is kept before it is learnt from. plan: the rows that keep it, unless it is revisited."""
-        if plan:
-            self.memory.write(x, plan[0])
+    def learn(self, x: Tensor, plan: Plan) -> None:
+        """The batch is kept before it is learnt from, unless it is revisited."""
+        if plan.keep is not None:
+            self.memory.write(x, plan.keep)
         rings = [ring for ring in self.memory.past() if len(ring[0]) > self.may_refuse]
         past = [[torch.from_numpy(part).to(self.device) for part in ring] for ring in rings]
         memories = [(as_input(self.memory.recall(rows)), old_slots) for rows, old_slots in past]
         for _ in range(self.settings.iterations):
-            self.step(x, slots, *(part for memory in memories for part in memory))
+            self.step(x, plan.slots, *(part for memory in memories for part in memory))
+
+    def passed(self, batch: int) -> set[int]:
+        """The batch alone."""
+        return {batch}
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """θ ← θ − lr · (g + Gᵀ v), with v = 0 if no past task's gradient, a row of G, points against g.
@@ -110,11 +113,11 @@ class GEM(SoftmaxLearner):
         if len(past) and bool((past @ gradient < 0).any()):
             gradient = gradient + multipliers(past, gradient, self.settings.margin).to(gradient) @ past
         parts = torch.split(gradient, [part.numel() for part in self.parameters])
-        self._move([part.view_as(own) for part, own in zip(parts, self.parameters, strict=True)])
+        self.sgd.step([part.view_as(own) for part, own in zip(parts, self.parameters, strict=True)])
 
     def _gradient(self, x: Tensor, slots: Tensor) -> Tensor:
         """The gradient of the mean cross-entropy, as one vector."""
-        loss = cross_entropy(self._logits(x), slots)
+        loss = cross_entropy(self.logits(x), slots)
         return torch.cat([part.flatten() for part in torch.autograd.grad(loss, self.parameters)])
 
     def _past_gradients(self, xs: list[Tensor], slots: list[Tensor]) -> Tensor:
@@ -130,24 +133,21 @@ class GEM(SoftmaxLearner):
         return torch.stack(gradients) if gradients else torch.empty(0, 0)
 
     def _gradients_at_once(self, xs: list[Tensor], slots: list[Tensor]) -> Tensor:
-        network = self.network
-        assert network is not None
+        network, head = self.network, self.head
+        assert network is not None and head is not None
         trained = {name: part.detach() for name, part in network.named_parameters() if part.requires_grad}
 
         def loss(weights: dict[str, Tensor], x: Tensor, slots: Tensor) -> Tensor:
             logits: Tensor = functional_call(network, weights, (x,))
-            return cross_entropy(self._among_open(logits), slots, ignore_index=-1)
+            return cross_entropy(head.among_open(logits), slots, ignore_index=-1)
 
         # Shorter memories are filled up with samples that the loss ignores.
         x, old_slots = pad_sequence(xs, True), pad_sequence(slots, True, -1)  # [tasks, samples, ...]
         gradients = vmap(grad(loss), (None, 0, 0))(trained, x, old_slots)
         return torch.cat([gradients[name].flatten(1) for name in trained], 1)
 
-    def _open_classes(self, classes: int) -> None:
-        super()._open_classes(classes)
-        self.memory.open_classes(classes)
-
-    def _check_merge(self, other: Any) -> None:
+    def check_merge(self, other: Any) -> None:
+        """Refuse more tasks than it was told of."""
         tasks = list(dict.fromkeys(self.memory.tasks + other.memory.tasks))
         if len(tasks) > self.settings.tasks:
             raise ValueError(

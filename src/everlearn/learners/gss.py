@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
-from everlearn.learners.replay import ReplayLearner, ReplaySettings
+from everlearn.core.learner import Learner
+from everlearn.core.plan import Plan
+from everlearn.core.settings import SoftmaxMemorySettings
 from everlearn.memory.labels import Label
 from everlearn.memory.scored import ScoredMemory
 from everlearn.networks import as_input
@@ -28,7 +30,7 @@ FIRST_SCORE = 0.1  # of what arrives while there is nothing to compare with
 
 
 @dataclasses.dataclass(frozen=True)
-class GSSSettings(ReplaySettings):
+class GSSSettings(SoftmaxMemorySettings):
     """GSS's settings; where no benchmark is named, the defaults are Split-MNIST's."""
 
     iterations: int = 1
@@ -44,7 +46,7 @@ class GSSSettings(ReplaySettings):
         self._check("comparison_size", self.comparison_size >= 1, "at least 1")
 
 
-class GSS(ReplayLearner):
+class GSS(Learner):
     """Gradient-based sample selection, the greedy one: it keeps samples whose gradients differ from each other's.
 
     A sample's score is the largest cosine between its gradient and those of random parts of the memory. Once
@@ -71,20 +73,21 @@ class GSS(ReplayLearner):
 
     # Learning.
 
-    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
+    def plan(self, labels: list[Label], keep: bool = True) -> Plan:
         """The batch's slots; of one shuffle of the memory the next |B_M| for each iteration; the empty rows."""
+        self.invalidate()
         slots = np.array(self.labels.slots(labels))
         rows, old_slots = self.memory.draw(len(self.memory))
         replayed = min(len(slots), len(rows))
         turns = np.arange(self.settings.iterations * replayed).reshape(self.settings.iterations, replayed)
         turns %= max(len(rows), 1)
-        return [slots, rows[turns], old_slots[turns], *([self.memory.admit(slots)] if keep else [])]
+        return Plan(slots, rows[turns], old_slots[turns], self.memory.admit(slots) if keep else None)
 
-    def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
+    def learn(self, x: Tensor, plan: Plan) -> None:
         """The steps on a batch, then the choice of what is kept of it."""
-        super().learn(x, slots, *plan[:2])
-        if len(plan) == 3:
-            self._select(x, slots, plan[2])
+        super().learn(x, dataclasses.replace(plan, keep=None))
+        if plan.keep is not None:
+            self._select(x, plan.slots, plan.keep)
 
     def passed(self, batch: int) -> set[int]:
         """B_n; B_M is no longer."""
@@ -93,9 +96,9 @@ class GSS(ReplayLearner):
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """A step of cross-entropy on B_n, then another on B_M."""
         old, old_slots = replay
-        self._fit(x, slots)
+        self.fit(x, slots)
         if len(old) > self.may_refuse:  # a single one, that is, in a network which might
-            self._fit(old, old_slots)
+            self.fit(old, old_slots)
 
     # Selecting.
 
@@ -172,11 +175,11 @@ class GSS(ReplayLearner):
 
         x, slots: the samples and classes of the parts, `[parts, size, …]`.
         """
-        network = self.network
-        assert network is not None
+        network, head = self.network, self.head
+        assert network is not None and head is not None
 
         def loss(weights: dict[str, Tensor], x: Tensor, slots: Tensor) -> Tensor:
-            return cross_entropy(self._among_open(functional_call(network, weights, (x,))), slots)
+            return cross_entropy(head.among_open(functional_call(network, weights, (x,))), slots)
 
         weights = {name: part.detach() for name, part in network.named_parameters() if part.requires_grad}
         x = as_input(x)
@@ -189,7 +192,7 @@ class GSS(ReplayLearner):
 
     # Control.
 
-    def _merge(self, other: Any, slots: NDArray[np.int64]) -> None:
+    def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
         """What the other keeps comes as a stream would bring it, and is selected by its gradients here."""
         samples, labels = other.memory.samples()
         owners = torch.from_numpy(slots[other.labels.slots(labels)]).to(self.device)

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, kl_div, normalize, one_hot
 
 from everlearn.checkpoint import State
-from everlearn.learners.replay import ReplaySettings
-from everlearn.learners.softmax import SoftmaxLearner
+from everlearn.core.learner import Learner
+from everlearn.core.plan import Plan
+from everlearn.core.prediction import in_chunks
+from everlearn.core.settings import SoftmaxMemorySettings
 from everlearn.memory.herded import HerdedMemory, herd
 from everlearn.memory.labels import Label
 from everlearn.networks import SoftmaxNetwork, as_input
@@ -25,7 +27,7 @@ __all__ = ["ICaRL", "ICaRLSettings"]
 
 
 @dataclasses.dataclass(frozen=True)
-class ICaRLSettings(ReplaySettings):
+class ICaRLSettings(SoftmaxMemorySettings):
     """iCaRL's settings; where no benchmark is named, the defaults are Split-MNIST's."""
 
     strength: float = 1.0
@@ -40,7 +42,7 @@ class ICaRLSettings(ReplaySettings):
         self._check("unknown", self.unknown is None, typical)
 
 
-class ICaRL(SoftmaxLearner):
+class ICaRL(Learner):
     """Incremental classifier and representation learning: predicts the class whose exemplars' mean is nearest.
 
     When a task ends, each of its classes keeps the samples whose mean is nearest to the mean of all (herding);
@@ -65,6 +67,7 @@ class ICaRL(SoftmaxLearner):
     tensors_alone = False  # the samples of the running task grow in number
     horizon = Horizon("task")
     Settings = ICaRLSettings
+    Memory = HerdedMemory
     settings: ICaRLSettings
     memory: HerdedMemory
 
@@ -72,7 +75,6 @@ class ICaRL(SoftmaxLearner):
         self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
     ) -> None:
         super().__init__(network, seed=seed, device=device, **settings)
-        self.memory = HerdedMemory(self.settings.memory_size, self.labels, self.generator)
         self._running: int | None = None  # the task that is being learnt
         self._said = torch.empty(0, 0, device=self.device)  # the logits of each exemplar at the last refresh
         self._old: SoftmaxNetwork | None = None  # the network at the last refresh; only in the original
@@ -81,16 +83,18 @@ class ICaRL(SoftmaxLearner):
 
     # Learning.
 
-    def _hear(self, t: Any, method: str) -> int | None:
-        task = super()._hear(t, method)
+    def hear(self, t: Any, method: str) -> int | None:
+        """The task of the batch; if it is another one, the last has ended."""
+        task = super().hear(t, method)
         if method == "observe":
             if self._running is not None and task != self._running:
                 self._end_horizon()
             self._running = task
         return task
 
-    def prepare(self, labels: list[Label], keep: bool = True) -> list[NDArray[np.int64]]:
+    def plan(self, labels: list[Label], keep: bool = True) -> Plan:
         """The slots of a batch, the exemplars of each iteration, and the rows that keep the batch."""
+        self.invalidate()
         slots = np.array(self.labels.slots(labels))
         memory = self.memory
         draws = [
@@ -98,19 +102,23 @@ class ICaRL(SoftmaxLearner):
             for _ in range(self.settings.iterations)
         ]
         rows, old_slots = (np.array(parts) for parts in zip(*draws, strict=True))
-        return [slots, rows, old_slots, *([memory.admit(slots)] if keep else [])]
+        return Plan(slots, rows, old_slots, memory.admit(slots) if keep else None)
 
-    def learn(self, x: Tensor, slots: Tensor, *plan: Tensor) -> None:
-        """All that is done with one batch. plan: as the base's, but the batch is kept in the horizon."""
-        self._means = None
-        for rows, old_slots in zip(plan[0], plan[1], strict=True):
+    def learn(self, x: Tensor, plan: Plan) -> None:
+        """All that is done with one batch; it is kept in the horizon."""
+        for rows, old_slots in zip(plan.rows, plan.old_slots, strict=True):
             old = self.memory.recall(rows)
             if self.settings.original:
-                self._sigmoid_step(as_input(torch.cat([x, old])), torch.cat([slots, old_slots]))
+                self._sigmoid_step(as_input(torch.cat([x, old])), torch.cat([plan.slots, old_slots]))
             else:
-                self.step(x, slots, old, self._said[rows])
-        if len(plan) == 3:
-            self.memory.write(x, plan[2])
+                self.step(x, plan.slots, old, self._said[rows])
+        if plan.keep is not None:
+            self.memory.write(x, plan.keep)
+
+    def invalidate(self) -> None:
+        """The means of the exemplars change, too."""
+        super().invalidate()
+        self._means = None
 
     def passed(self, batch: int) -> set[int]:
         """The batch; in the original with as many exemplars."""
@@ -121,17 +129,17 @@ class ICaRL(SoftmaxLearner):
 
         The divergence is the mean over exemplars and outputs. replay: the exemplars, and their logits then.
         """
-        loss = cross_entropy(self._logits(as_input(x)), slots)
+        loss = cross_entropy(self.logits(as_input(x)), slots)
         old, said = replay
         if len(old) > 1:  # batch-norm can't take a single one
-            now = self._logits(as_input(old))[:, : said.shape[1]]  # the outputs that there were then
+            now = self.logits(as_input(old))[:, : said.shape[1]]  # the outputs that there were then
             divergence = kl_div(now.log_softmax(1), said.softmax(1), reduction="sum") / now.numel()
             loss = loss + self.settings.strength * divergence
-        self._descend(loss)
+        self.descend(loss)
 
     def _sigmoid_step(self, x: Tensor, slots: Tensor) -> None:
         """The original's: a sigmoid each, with what the old network says as the target of the classes it knew."""
-        logits = self.network(x)[:, : self._outputs()]  # type: ignore[misc]
+        logits = self.network(x)[:, : self._outputs()]
         targets = one_hot(slots, logits.shape[1]).float()
         if self._old is not None:
             with torch.no_grad():
@@ -139,7 +147,7 @@ class ICaRL(SoftmaxLearner):
         loss = binary_cross_entropy_with_logits(logits, targets, reduction="none")
         weights = torch.ones_like(loss[0])
         weights[: self._known] = self.settings.strength
-        self._descend((loss * weights).sum(1).mean())
+        self.descend((loss * weights).sum(1).mean())
 
     @atomic
     def end_horizon(self) -> None:
@@ -149,13 +157,13 @@ class ICaRL(SoftmaxLearner):
     def _end_horizon(self) -> None:
         if self.network is None or not self.memory.refresh(self._herd):
             return
-        self._means = None
+        self.invalidate()
         self._known = len(self.labels)
         if self.settings.original:
             assert isinstance(self.network, SoftmaxNetwork)
             self._old = copy.deepcopy(self.network).eval().requires_grad_(False)
         else:
-            self._said = self._in_chunks(self.memory.samples()[0], "end_horizon", self._open_logits)
+            self._said = in_chunks(self, self.memory.samples()[0], "end_horizon", self._open_logits)
 
     def _herd(self, samples: Tensor, count: int) -> Tensor:
         return herd(self.embed(samples), count, self.settings.original)
@@ -190,36 +198,31 @@ class ICaRL(SoftmaxLearner):
         return self._means
 
     def _open_logits(self, x: Tensor) -> Tensor:
-        return self._logits(x)[:, : self._outputs()]
+        return self.logits(x)[:, : self._outputs()]
 
     def _outputs(self) -> int:
         """How many outputs take part."""
         return max(self.settings.outputs, len(self.labels))
 
-    def _hold_still(self, still: Any) -> None:
-        super()._hold_still(still)
+    def hold_still(self, still: Any) -> None:
+        """A snapshot has the means as they are now."""
         still._means = self.class_means() if self.labels else None
 
-    def _open_classes(self, classes: int) -> None:
-        super()._open_classes(classes)
-        self.memory.open_classes(classes)
-        self._means = None
-
-    def _forget_class(self, slot: int) -> None:
+    def forget_class(self, slot: int) -> None:
+        """What was said of its exemplars, and by its output, goes too."""
         kept = self.memory.samples()[1]
         stays = torch.tensor([place != slot for place in self.labels.slots(kept)], dtype=torch.bool)
         others = torch.arange(self._said.shape[1], device=self.device) != slot
         self._said = self._said[stays.to(self.device)][:, others] if len(kept) else self._said
-        super()._forget_class(slot)
+        super().forget_class(slot)
         if slot < self._known:
             self._known -= 1
             if self._old is not None:
                 self._old = copy.deepcopy(self._old)
                 self._old.forget(slot, self._old.head.out_features - 1)
                 self._old.requires_grad_(False)
-        self._means = None
 
-    def _merge(self, other: Any, slots: NDArray[np.int64]) -> None:
+    def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
         """What the other keeps comes as if it were of this horizon, which then ends: all classes are herded anew."""
         samples, owners = other.memory.all_samples()
         rows = torch.from_numpy(self.memory.admit(slots[owners])).to(self.device)
@@ -235,22 +238,27 @@ class ICaRL(SoftmaxLearner):
         said = said or {"logits": self._said.nbytes}
         return super().footprint() | said | {"horizon": self.memory.horizon_nbytes()}
 
-    def _parts(self) -> State:
+    def extra_state(self) -> State:
+        """The running task, and what is held on to."""
         running = [] if self._running is None else [self._running]
-        state = super()._parts() | {"running": torch.tensor(running), "known": torch.tensor([self._known])}
+        state = super().extra_state() | {
+            "running": torch.tensor(running),
+            "known": torch.tensor([self._known]),
+        }
         if self._old is not None:
             return state | {f"old.{name}": part.clone() for name, part in self._old.state_dict().items()}
         return state | {"said": self._said.clone()}
 
-    def _take_parts(self, state: State) -> None:
-        super()._take_parts(state)
+    def restore_extra(self, state: State) -> None:
+        """Load what `extra_state` gave."""
+        super().restore_extra(state)
         self._running = next(iter(state["running"].tolist()), None)
         self._known = int(state["known"])
         weights = {name[4:]: part for name, part in state.items() if name.startswith("old.")}
         if not weights:
             self._said = state["said"].to(self.device)
             return
-        self._old = copy.deepcopy(self.network)  # type: ignore[assignment]
+        self._old = copy.deepcopy(self.network)
         assert isinstance(self._old, SoftmaxNetwork)
         outputs, inputs = weights["head.weight"].shape  # fewer than now, if classes came since
         self._old.head = nn.Linear(inputs, outputs, device=self.device)

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from everlearn.learners.replay import Rehearsal, RehearsalSettings
+from everlearn.core.learner import Learner
+from everlearn.core.settings import SoftmaxReplaySettings
 from everlearn.memory.reservoir import ReservoirMemory
 from everlearn.networks import as_input
 
@@ -18,7 +19,7 @@ __all__ = ["MIR", "MIRSettings"]
 
 
 @dataclasses.dataclass(frozen=True)
-class MIRSettings(RehearsalSettings):
+class MIRSettings(SoftmaxReplaySettings):
     """MIR's settings; where no benchmark is named, the defaults are Split-MNIST's."""
 
     candidates: int = 50
@@ -29,7 +30,7 @@ class MIRSettings(RehearsalSettings):
         self._check("candidates", self.candidates >= 1, "at least 1")
 
 
-class MIR(Rehearsal):
+class MIR(Learner):
     """Maximally interfered retrieval: of some exemplars it replays those whose loss the coming step raises most.
 
     A virtual step on the batch alone tells the loss of each candidate after it; the step that is then taken
@@ -69,10 +70,10 @@ class MIR(Rehearsal):
             chosen = interference.topk(min(super().drawn(len(x)), len(candidates))).indices
             replayed = self._gradients(candidates[chosen], their_slots[chosen])
             gradients = torch._foreach_add(gradients, replayed)
-        self._move(gradients)
+        self.sgd.step(gradients)
 
     def _gradients(self, x: Tensor, slots: Tensor) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(cross_entropy(self._logits(x), slots), self.parameters)
+        return torch.autograd.grad(cross_entropy(self.logits(x), slots), self.parameters)
 
     @torch.no_grad()
     def _interference(self, x: Tensor, slots: Tensor, gradients: tuple[Tensor, ...]) -> Tensor:
@@ -85,12 +86,12 @@ class MIR(Rehearsal):
 
         In training mode as the steps are, but on copies of the buffers: what batch-norm keeps stays as it is.
         """
-        assert self.network is not None
+        assert self.head is not None
         trained = [name for name, part in self.network.named_parameters() if part.requires_grad]
         buffers = {name: part.clone() for name, part in self.network.named_buffers()}
         weights = dict(zip(trained, parameters, strict=True)) | buffers
         logits: Tensor = functional_call(self.network, weights, (x,))
-        return cross_entropy(self._among_open(logits), slots, reduction="none")
+        return cross_entropy(self.head.among_open(logits), slots, reduction="none")
 
     def footprint(self) -> dict[str, int]:
         """Bytes of M_r, and of the virtual parameters and the buffers beside them while candidates are scored."""

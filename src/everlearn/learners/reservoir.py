@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from everlearn.learners.replay import Rehearsal
+import torch
+from torch import Tensor
+
+from everlearn.core.learner import Learner
+from everlearn.core.settings import SoftmaxReplaySettings
 from everlearn.memory.reservoir import ReservoirMemory
 
 __all__ = ["Reservoir"]
 
 
-class Reservoir(Rehearsal):
+class Reservoir(Learner):
     """Experience replay: each batch is learnt jointly with as many exemplars from a reservoir.
 
     The reservoir is a uniform sample of the stream (Vitter's Algorithm R), and replay is uniform over it:
     a class that sends much is kept and replayed much.
 
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
@@ -31,4 +34,10 @@ class Reservoir(Rehearsal):
     """
 
     name = "reservoir"
+    Settings = SoftmaxReplaySettings
     Memory = ReservoirMemory
+
+    def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
+        """One step of cross-entropy on B = B_n ∪ B_M, the mean over both."""
+        old, old_slots = replay
+        self.fit(torch.cat([x, old]), torch.cat([slots, old_slots]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,11 +16,13 @@ __all__ = ["Captured", "Graphed"]
 # How often a shape is met eagerly before it is worth a graph; libraries also set themselves up meanwhile.
 EAGER_FIRST = 3
 
+Shapes = tuple[torch.Size, ...]
+
 
 class Graphed(Protocol):
     """What is called in place of a tensor-only function, and may have recorded the tensors that it works on."""
 
-    def __call__(self, *inputs: Tensor) -> None:
+    def __call__(self, *inputs: Any) -> None:
         """Do what the function does with these."""
 
     def forget(self) -> None:
@@ -33,6 +35,8 @@ class Captured:
     The function works on tensors on the GPU in place, allocates nothing that outlives it, and never
     asks the device for a value. Irregular shapes (a first batch, a short last one) run eagerly.
     Whoever replaces a tensor that the function uses calls `forget`.
+
+    An input is a tensor, or an object with `arrays()`, its tensors, and `filled(tensors)`, one like it with others.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
@@ -41,11 +45,12 @@ class Captured:
 
     def forget(self) -> None:
         """Drop all graphs: the tensors they work on were replaced."""
-        self._met: Counter[tuple[torch.Size, ...]] = Counter()
-        self._graphs: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        self._met: Counter[Shapes] = Counter()
+        self._graphs: dict[Shapes, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
 
-    def __call__(self, *inputs: Tensor) -> None:
-        shapes = tuple(part.shape for part in inputs)
+    def __call__(self, *inputs: Any) -> None:
+        tensors = _tensors(inputs)
+        shapes = tuple(part.shape for part in tensors)
         self._met[shapes] += 1
         if self._met[shapes] <= EAGER_FIRST:
             self._function(*inputs)
@@ -53,14 +58,23 @@ class Captured:
         if shapes not in self._graphs:
             self._graphs[shapes] = self._capture(inputs)
         graph, places = self._graphs[shapes]
-        for place, part in zip(places, inputs, strict=True):
+        for place, part in zip(places, tensors, strict=True):
             place.copy_(part, non_blocking=True)
         graph.replay()
 
-    def _capture(self, inputs: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
-        places = [part.clone() for part in inputs]
+    def _capture(self, inputs: tuple[Any, ...]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
+        copies = [
+            part.clone()
+            if isinstance(part, Tensor)
+            else part.filled([each.clone() for each in part.arrays()])
+            for part in inputs
+        ]
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         with suspended(), torch.cuda.graph(graph):
-            self._function(*places)
-        return graph, places
+            self._function(*copies)
+        return graph, _tensors(copies)
+
+
+def _tensors(inputs: Any) -> list[Tensor]:
+    return [tensor for part in inputs for tensor in ([part] if isinstance(part, Tensor) else part.arrays())]

@@ -1,4 +1,4 @@
-"""The pseudo-prototypical proxy (PPP) loss, equations 2 to 6 of the paper.
+"""The fast path of the PPP-loss (ppp.py): its value and gradient in closed form, by numpy on the host.
 
 With a = exp(f·q/τ) for a proxy q of class c, and the rest r = Σ_{k≠c} exp(f·p^k/τ), equation 5 reads
 P(c|f, q) = a / (a + r), and its complement is r / (a + r): no probability is ever subtracted from one.
@@ -9,6 +9,8 @@ All exponents are taken relative to the nearest prototype's, in float64: exact f
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
@@ -16,7 +18,7 @@ from torch import Tensor
 
 from everlearn.arrays import Array, as_arrays, as_double, largest, like, product, take
 
-__all__ = ["Gradient", "ppp_gradient", "ppp_loss"]
+__all__ = ["FastPath", "Gradient", "fast_path", "ppp_gradient"]
 
 Gradient = Literal["released", "full", "detached"]
 
@@ -28,41 +30,39 @@ FAR, TINY = 700, 1e-300
 PAIRS = 2**18, 2**22
 
 
-def ppp_loss(
-    features: Tensor,
-    slots: Tensor,
-    prototypes: Tensor,
-    temperature: float,
-    seen: Tensor | None = None,
-    valid: Tensor | None = None,
-    pseudo_prototypes: bool = True,
-    gradient: Gradient = "released",
-    repellor: float = 1.0,
-) -> Tensor:
-    """The PPP-loss of a batch B, a scalar.
+class FastPath:
+    """A loss with its fast path: called, it gives the loss in closed form; `plain` is the function as it is written.
 
-    features: unit-length embeddings f of the batch, `[batch, d]`.
-    slots: the class of each, as a row of `prototypes`, `[batch]`.
-    prototypes: one vector p^c per class, `[classes, d]`; they never receive a gradient.
-    temperature: τ, the concentration of the distribution.
-    seen: which rows of `prototypes` stand for a class, `[classes]`; all by default.
-    valid: which rows of the batch count, `[batch]`; all by default (False is padding).
-    pseudo_prototypes: whether the other samples of the batch act as proxies p̂ too.
-    gradient: what a pseudo-prototype passes on: `released` as the authors' code does (the
-        attractor's are constants, the repellor's are not), `full` everywhere, `detached` nowhere.
-    repellor: the weight of the sum over negative pairs, which grows with the batch.
-
-    >>> f = torch.tensor([[0.8, 0.6], [-0.28, 0.96]])
-    >>> p = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> round(ppp_loss(f, torch.tensor([0, 1]), p, temperature=0.5).item(), 4)
-    0.5917
+    gradient: the derivative by the features without autograd, all that a training step needs.
     """
-    if gradient not in get_args(Gradient):
-        raise ValueError(f"gradient is one of {', '.join(get_args(Gradient))}, not {gradient!r}")
-    loss: Tensor = _PPPLoss.apply(  # type: ignore[no-untyped-call]
-        features, slots, prototypes, temperature, seen, valid, pseudo_prototypes, gradient, repellor
-    )
-    return loss
+
+    def __init__(self, plain: Callable[..., Tensor]) -> None:
+        self.plain, self.gradient = plain, ppp_gradient
+        functools.update_wrapper(self, plain)
+
+    def __call__(
+        self,
+        features: Tensor,
+        slots: Tensor,
+        prototypes: Tensor,
+        temperature: float,
+        seen: Tensor | None = None,
+        valid: Tensor | None = None,
+        pseudo_prototypes: bool = True,
+        gradient: Gradient = "released",
+        repellor: float = 1.0,
+    ) -> Tensor:
+        if gradient not in get_args(Gradient):
+            raise ValueError(f"gradient is one of {', '.join(get_args(Gradient))}, not {gradient!r}")
+        loss: Tensor = _PPPLoss.apply(  # type: ignore[no-untyped-call]
+            features, slots, prototypes, temperature, seen, valid, pseudo_prototypes, gradient, repellor
+        )
+        return loss
+
+
+def fast_path(plain: Callable[..., Tensor]) -> FastPath:
+    """Let the closed form stand for the plain PPP-loss wherever it is called."""
+    return FastPath(plain)
 
 
 def ppp_gradient(
@@ -76,7 +76,7 @@ def ppp_gradient(
     gradient: Gradient = "released",
     repellor: float = 1.0,
 ) -> Tensor:
-    """The derivative of `ppp_loss` by `features`, `[batch, d]`, without autograd: all that a training step needs."""
+    """The derivative of the PPP-loss by `features`, `[batch, d]`, without autograd."""
     return _computed(
         features, slots, prototypes, seen, valid, temperature, pseudo_prototypes, gradient, repellor, False
     )[1]

@@ -1,0 +1,1 @@
+"""The contract of a learner, and what every learner can do."""

@@ -1,0 +1,131 @@
+"""Labels that come late: samples wait, within bounds, until their labels are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from everlearn.checkpoint import State
+from everlearn.core.prediction import predict
+from everlearn.label_json import UNKNOWN
+from everlearn.memory.labels import Label, as_labels, decode_label, encode_label, shortened
+
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["Told", "WaitingSamples", "ask", "tell"]
+
+
+class Told(NamedTuple):
+    """What became of the labels that were told.
+
+    learnt: the ids whose samples were learnt, as one batch.
+    missing: the ids of which no sample waits: never asked, told already, or so long ago that later ones took
+        their place.
+    """
+
+    learnt: list[Label]
+    missing: list[Label]
+
+
+class WaitingSamples:
+    """The samples that wait for their labels, by id, the oldest first. Every change makes a new dict."""
+
+    def __init__(self) -> None:
+        self.samples: dict[Label, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def add(self, ids: Sequence[Label], x: Tensor, size: int) -> None:
+        """Keep these, and of all that wait only the last `size`."""
+        waiting = self.samples.copy()
+        for key, sample in zip(ids, x, strict=True):
+            waiting.pop(key, None)  # asked again: it now is the newest
+            waiting[key] = sample.clone()
+        for key in list(waiting)[: max(len(waiting) - size, 0)]:
+            del waiting[key]
+        self.samples = waiting
+
+    def remove(self, ids: Iterable[Label]) -> None:
+        """These wait no longer."""
+        gone = set(ids)
+        self.samples = {key: sample for key, sample in self.samples.items() if key not in gone}
+
+    def keep_only(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        """Drop samples of another shape or type: asked before the first batch, they could never be learnt."""
+        self.samples = {
+            key: sample
+            for key, sample in self.samples.items()
+            if (tuple(sample.shape), sample.dtype) == (shape, dtype)
+        }
+
+    def nbytes(self) -> int:
+        """Bytes of the samples that wait."""
+        return sum(sample.nbytes for sample in self.samples.values())
+
+    def state(self) -> State:
+        """The samples, and their ids as bytes of JSON; nothing where nothing waits."""
+        if not self.samples:
+            return {}
+        ids = json.dumps([encode_label(key) for key in self.samples]).encode()
+        return {
+            "asked.ids": torch.frombuffer(bytearray(ids), dtype=torch.uint8),
+            "asked.samples": torch.stack(list(self.samples.values())),
+        }
+
+    def restore(self, state: State) -> None:
+        """Load what `state` gave."""
+        if "asked.ids" in state:
+            ids = [decode_label(code) for code in json.loads(bytes(state["asked.ids"].tolist()))]
+            self.samples = dict(zip(ids, state["asked.samples"].clone(), strict=True))
+
+
+def ask(learner: Learner, ids: Any, x: Any) -> list[Label]:
+    """Predict samples, and keep them until their labels are told."""
+    name = type(learner).__name__
+    x = learner.checked(x, "ask")
+    keys = _ids(ids, f"{name}.ask")
+    if len(keys) != len(x):
+        raise ValueError(f"{name}.ask got {len(x)} samples but {len(keys)} ids")
+    first = next(iter(learner.waiting.samples.values()), None)
+    if first is not None and (first.shape, first.dtype) != (x.shape[1:], x.dtype):
+        raise ValueError(
+            f"{name}.ask got samples of shape {list(x.shape[1:])} and {x.dtype}, while those "
+            f"that wait for their labels are {list(first.shape)} and {first.dtype}"
+        )
+    predicted: list[Label] = predict(learner, x) if learner.labels else [UNKNOWN] * len(x)
+    learner.waiting.add(keys, x, learner.settings.waiting)
+    return predicted
+
+
+def tell(learner: Learner, ids: Any, y: Any, t: Any) -> Told:
+    """Learn, as one batch, from the samples that wait under these ids."""
+    name = type(learner).__name__
+    keys, labels = _ids(ids, f"{name}.tell"), as_labels(y)
+    if len(keys) != len(labels):
+        raise ValueError(f"{name}.tell got {len(keys)} ids but {len(labels)} labels")
+    waiting = learner.waiting.samples
+    told = dict(zip(keys, labels, strict=True))
+    learnt = [key for key in keys if key in waiting]
+    if learnt:
+        learner.observe(torch.stack([waiting[key] for key in learnt]), [told[key] for key in learnt], t)
+        learner.waiting.remove(learnt)
+    return Told(learnt, [key for key in keys if key not in waiting])
+
+
+def _ids(ids: Any, where: str) -> list[Label]:
+    try:
+        checked = as_labels(ids)
+    except ValueError:
+        raise ValueError(
+            f"{where} takes a sequence of ids, each a str, int, float, bool, bytes, None or a tuple of these"
+        ) from None
+    if len(set(checked)) < len(checked):
+        twice = next(key for place, key in enumerate(checked) if key in checked[:place])
+        raise ValueError(f"{where} got the id {shortened(twice)} twice")
+    return checked

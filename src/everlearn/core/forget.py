@@ -1,0 +1,47 @@
+"""Remove a class from a learner, at once and for good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from everlearn.memory.labels import Label, as_labels, shortened
+
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["copy_before_writing", "forget"]
+
+
+def forget(learner: Learner, label: Label) -> None:
+    """Remove a class: prototype, exemplars, counters, logit."""
+    (label,) = as_labels([label])
+    if label not in learner.labels:
+        raise ValueError(
+            f"{type(learner).__name__}.forget got the label {shortened(label)}, which was never observed"
+        )
+    if not learner.can_forget:
+        raise ValueError(
+            f"{learner.name} keeps what it knows of a class in all its weights, so that it can't forget one: "
+            "make it anew"
+        )
+    copy_before_writing(learner)
+    learner.invalidate()
+    learner.forget_class(learner.labels.slot(label))
+    learner.labels.remove(label)
+
+
+def copy_before_writing(learner: Learner) -> None:
+    """Work on copies of what the memory holds from now on, so that a transaction has the originals.
+
+    For changes that are rare and touch much; a batch is learnt without copies.
+    """
+    if learner.memory is not None:
+        for name, part in vars(learner.memory).items():
+            if isinstance(part, np.ndarray):
+                setattr(learner.memory, name, part.copy())
+            elif isinstance(part, Tensor):
+                setattr(learner.memory, name, part.clone())
+        learner.tensors_replaced()

@@ -1,0 +1,94 @@
+"""Changes of images while learning: random views, colours and mixtures, or a function of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from everlearn.core.settings import ReplaySettings
+from everlearn.randomness import DrawFrom
+from everlearn.training.views import Change, Colours, Mixtures, Views, image_size
+
+__all__ = ["Augmentation", "ImageChanges"]
+
+Augmentation = Callable[[Tensor], Tensor]
+"""A user's own: a function of a batch, as it came, that gives one of the same shape; bytes become 0 … 1 after it."""
+
+
+class ImageChanges:
+    """What is done to every image of B = B_n ∪ B_M in each iteration, as the settings say.
+
+    x: the first batch; settings that can't be applied to samples like these are refused.
+    """
+
+    def __init__(self, settings: ReplaySettings, x: Tensor, device: torch.device) -> None:
+        self.own: Any = settings.augmentation if callable(settings.augmentation) else None
+        self.changes = list(self._wanted(settings, x, device))
+
+    @staticmethod
+    def _wanted(settings: ReplaySettings, x: Tensor, device: torch.device) -> Iterator[Change]:
+        shape = tuple(x.shape[1:])
+        for name in ("colour", "mixing"):
+            if getattr(settings, name) and not (x.is_floating_point() or x.dtype == torch.uint8):
+                raise ValueError(f"{name} takes bytes or floating numbers, not samples of {x.dtype}")
+        for name in ("colour", "mirrored"):
+            if getattr(settings, name):
+                image_size(f"the setting `{name}`", shape, settings.width)
+        if not callable(settings.augmentation) and settings.augmentation != "none":
+            yield Views(settings.augmentation, shape, settings.width, device)
+        if settings.colour:
+            yield Colours(settings.colour)
+        if settings.mixing:
+            yield Mixtures(settings.mixing)
+
+    def draw(self, generator: torch.Generator, iterations: int, images: int) -> tuple[NDArray[np.int64], ...]:
+        """How each image of each iteration is changed: one `[iterations, images]` for each kind of change."""
+        return tuple(
+            torch.randint(change.count(images), (iterations, images), generator=generator).numpy()
+            for change in self.changes
+        )
+
+    def change(
+        self, x: Tensor, old: Tensor, numbers: Sequence[Tensor], generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """The images of B_n and B_M as one iteration sees them."""
+        if self.own is None and not numbers:
+            return x, old
+        both = torch.cat([x, old])
+        if self.own is not None:
+            with DrawFrom(generator):
+                both = self.own_view(self.own, both)
+        for change, number in zip(self.changes, numbers, strict=True):
+            both = change(both, number)
+        return both[: len(x)], both[len(x) :]
+
+    @staticmethod
+    def own_view(function: Augmentation, x: Tensor) -> Tensor:
+        """What a user's function makes of a batch, if that can be learnt from."""
+        try:
+            seen = function(x)
+        except Exception as error:
+            raise ValueError(
+                f"the augmentation can't take a batch of shape {list(x.shape)}: {error}"
+            ) from error
+        if not isinstance(seen, Tensor) or seen.shape != x.shape:
+            got = list(seen.shape) if isinstance(seen, Tensor) else type(seen).__name__
+            raise ValueError(
+                f"the augmentation must keep the shape of a batch, {list(x.shape)}, but gave {got}"
+            )
+        if not (seen.is_floating_point() or seen.dtype == x.dtype):
+            raise ValueError(
+                f"the augmentation must give floating numbers or {x.dtype}, as it is given, but gave {seen.dtype}"
+            )
+        if not seen.isfinite().all():
+            raise ValueError("the augmentation gave NaN or infinity")
+        return seen
+
+    def nbytes(self) -> int:
+        """Bytes of the tables that the changes use."""
+        return sum(change.nbytes() for change in self.changes)

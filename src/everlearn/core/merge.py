@@ -1,0 +1,79 @@
+"""Merge what another learner keeps into a learner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from everlearn.core.forget import copy_before_writing
+from everlearn.core.locking import waits
+from everlearn.messages import differing
+from everlearn.transaction import atomic
+
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["merge"]
+
+
+def merge(learner: Learner, other: Learner) -> None:
+    """Take in what another learner keeps, which stays as it is."""
+    name = type(learner).__name__
+    if type(other) is not type(learner) or other is learner:
+        kind = "itself" if other is learner else type(other).__name__
+        raise ValueError(f"{name}.merge takes another {name}, not {kind}")
+    # Two threads that merge two learners into each other take both locks in the same order.
+    if id(learner) < id(other):
+        _change(learner, other)
+    else:
+        _while_unchanged(other, lambda: _change(learner, other))
+
+
+@atomic
+def _change(learner: Learner, other: Learner) -> None:
+    _while_unchanged(other, lambda: _merge(learner, other))
+
+
+@waits
+def _while_unchanged(learner: Learner, function: Callable[[], None]) -> None:
+    """Call a function while no other thread changes this learner."""
+    function()
+
+
+def _merge(learner: Learner, other: Learner) -> None:
+    _check(learner, other)
+    copy_before_writing(learner)
+    learner.invalidate()
+    new = learner.labels.new(other.classes)
+    if new:
+        learner.labels.extend(new)
+        learner.open_classes(len(learner.labels))
+    learner.merge_from(other, np.array(learner.labels.slots(other.classes), np.int64))
+    learner.batches += other.batches
+    learner.samples += other.samples
+
+
+def _check(learner: Learner, other: Learner) -> None:
+    """Refuse a learner that can't be merged, before anything changes."""
+    name = type(learner).__name__
+    if learner.memory is None:
+        raise ValueError(f"{learner.name} has no memory, so that there is nothing to merge")
+    mine, theirs = learner.identity(), other.identity()
+    for part in mine:
+        if mine[part] != theirs[part]:
+            here, there = differing(mine[part], theirs[part])
+            raise ValueError(
+                f"{name}.merge takes a learner with the same {part}: {here!r} here, {there!r} there"
+            )
+    for each in (learner, other):
+        if not each.labels:
+            raise ValueError(f"{name}.merge takes learners that have both learnt something")
+    if (learner.sample_shape, learner.sample_type) != (other.sample_shape, other.sample_type):
+        shapes = [f"{list(each.sample_shape or ())} of {each.sample_type}" for each in (learner, other)]
+        raise ValueError(
+            f"{name}.merge takes a learner of the same samples: {shapes[0]} here, {shapes[1]} there"
+        )
+    learner.check_room(len(learner.labels) + len(learner.labels.new(other.classes)))
+    learner.check_merge(other)

@@ -1,0 +1,57 @@
+"""What the host decides for a batch before the device learns from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+__all__ = ["Plan"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The decisions for one batch: numpy arrays on the host, tensors on the device; None for what is not needed.
+
+    They do not depend on the weights, so that a step on the device is tensors alone.
+    """
+
+    slots: Any
+    """the class of each sample, `[batch]`"""
+    rows: Any = None
+    """the memory's rows that each iteration replays, `[iterations, replayed]`"""
+    old_slots: Any = None
+    """their classes, `[iterations, replayed]`"""
+    keep: Any = None
+    """the memory's row for each sample of the batch, `[batch]`; None if the batch is not stored"""
+    changes: tuple[Any, ...] = ()
+    """how each image is changed, one `[iterations, batch + replayed]` for each kind of change"""
+    age: Any = None
+    """batches since the newest class came, `[1]`"""
+    seeds: Any = None
+    """a seed for the random numbers of each iteration, `[iterations]`"""
+
+    def arrays(self) -> list[Any]:
+        """All arrays, in the order of the fields."""
+        fields = (self.slots, self.rows, self.old_slots, self.keep, *self.changes, self.age, self.seeds)
+        return [part for part in fields if part is not None]
+
+    def filled(self, arrays: list[Any]) -> Plan:
+        """A plan of the same form with these arrays."""
+        given = iter(arrays)
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            mine = getattr(self, field.name)
+            if isinstance(mine, tuple):
+                values[field.name] = tuple(next(given) for _ in mine)
+            else:
+                values[field.name] = None if mine is None else next(given)
+        return Plan(**values)
+
+    def on(self, device: torch.device) -> Plan:
+        """The plan as tensors on a device."""
+        tensors = [torch.from_numpy(part) for part in self.arrays()]
+        if device.type != "cpu":
+            tensors = [part.to(device, non_blocking=True) for part in tensors]
+        return self.filled(tensors)

@@ -1,0 +1,105 @@
+"""How a learner predicts, at any moment: in evaluation mode, in chunks, and without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from everlearn.core.rejection import reject, some_exemplars, threshold
+from everlearn.memory.labels import Label
+from everlearn.networks import as_input
+from everlearn.threads import computing_with
+from everlearn.training.views import image_size, mirrored
+
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["CHUNK", "Diverged", "NotLearntYet", "evaluate", "predict", "predict_proba", "scored"]
+
+# So many samples pass the network at once, which bounds what a prediction takes.
+CHUNK = 1000
+
+
+class NotLearntYet(RuntimeError):
+    """A prediction was asked before the first label."""
+
+
+class Diverged(RuntimeError):
+    """The network gives no numbers any more."""
+
+
+def predict(learner: Learner, x: Any) -> list[Label]:
+    """The label of each sample among the classes seen; UNKNOWN where the learner rejects it."""
+    labels, scores = learner.classes, scored(learner, x)
+    predicted = [labels[slot] for slot in scores.argmax(1).tolist()]
+    return predicted if learner.settings.unknown is None else reject(predicted, scores, least_score(learner))
+
+
+def predict_proba(learner: Learner, x: Any) -> NDArray[np.float32]:
+    """A row of probabilities per sample, over the classes seen."""
+    probabilities: NDArray[np.float32] = scored(learner, x, "predict_proba").softmax(1).cpu().numpy()
+    return probabilities
+
+
+def scored(learner: Learner, x: Any, method: str = "predict") -> Tensor:
+    """The scores of samples, `[samples, classes]`; with `mirrored`, the mean over each image and its mirror image."""
+    name = type(learner).__name__
+    if not learner.labels:
+        raise NotLearntYet(f"{name} has seen no label yet: observe a batch first, then predict")
+    scores = in_chunks(learner, x, method, lambda part: _scores(learner, part))
+    if scores.isnan().any():
+        raise Diverged(
+            f"{name} has no numbers for these samples: its network has diverged, so begin anew "
+            "with samples that are scaled or a lower learning_rate; or x is far too large"
+        )
+    return scores
+
+
+def _scores(learner: Learner, x: Tensor) -> Tensor:
+    scores = learner.scores(x)
+    if not getattr(learner.settings, "mirrored", False):
+        return scores
+    _, width = image_size("the setting `mirrored`", tuple(x.shape[1:]), learner.settings.width)
+    return (scores + learner.scores(mirrored(x, width))) / 2
+
+
+def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """A function of the samples, in evaluation mode and in chunks that bound the memory it takes."""
+    if learner.network is None:
+        raise NotLearntYet(
+            f"{type(learner).__name__} has seen no batch yet: observe one first, then {method}"
+        )
+    parts = torch.split(learner.checked(x, method), CHUNK)
+    return evaluate(
+        learner, lambda: torch.cat([function(as_input(part.to(learner.device))) for part in parts])
+    )
+
+
+@torch.no_grad()
+def evaluate(learner: Learner, function: Callable[[], Tensor]) -> Tensor:
+    """What a function gives while the network is in evaluation mode."""
+    network = learner.predictor
+    training = network.training
+    with computing_with(learner.settings.threads):
+        if training:
+            network.eval()
+        try:
+            return function()
+        finally:
+            if training:
+                network.train()
+
+
+def least_score(learner: Learner) -> float:
+    """The score below which a prediction is rejected, taken from the exemplars at most once per batch."""
+    if learner.rejection_threshold is None:
+        assert learner.memory is not None
+        samples = some_exemplars(learner.memory.samples()[0])
+        scores = scored(learner, samples) if len(samples) else torch.empty(0, 1)
+        learner.rejection_threshold = threshold(scores, learner.settings.unknown)
+    return learner.rejection_threshold

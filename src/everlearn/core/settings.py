@@ -1,0 +1,195 @@
+"""The settings that learners share: frozen dataclasses whose fields are parameters in Python and flags in a shell."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import numbers
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from everlearn.memory.labels import shortened
+from everlearn.messages import nearest
+from everlearn.training.views import AUGMENTATIONS
+
+__all__ = [
+    "OWN_FUNCTION",
+    "ReplaySettings",
+    "Settings",
+    "SoftmaxMemorySettings",
+    "SoftmaxReplaySettings",
+    "SoftmaxSettings",
+    "made",
+    "plain",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of every learner."""
+
+    learning_rate: float = 0.01
+    """step size of plain SGD"""
+    iterations: int = 1
+    """gradient steps per batch, each with fresh replay"""
+    hidden: int = 400
+    """units in each hidden layer, where the network is the MLP"""
+    unknown: float | None = None
+    """share of its own samples it may lose by answering "none of these" to what is too unlike; None never does"""
+    waiting: int = 1000
+    """samples that `ask` keeps until their labels are told; the oldest go first"""
+    clip: float | None = None
+    """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
+    threads: int = 1
+    """threads that it computes with, whatever the process has; more than one pays for large networks"""
+
+    def __post_init__(self) -> None:
+        for name, kinds in _kinds(type(self)).items():  # type: ignore[arg-type]
+            value = _of_kind(name, getattr(self, name), kinds)
+            object.__setattr__(self, name, value)
+            if isinstance(value, float):
+                self._check(name, abs(value) <= LARGEST_FLOAT, "a finite number, at most 1e30")
+            elif isinstance(value, int):
+                self._check(name, abs(value) <= LARGEST, f"at most {LARGEST:,}")
+        self._check("learning_rate", self.learning_rate > 0, "above 0")
+        self._check("iterations", self.iterations >= 1, "at least 1")
+        self._check("hidden", self.hidden >= 1, "at least 1")
+        self._check(
+            "unknown", self.unknown is None or 0 <= self.unknown < 1, "None, or at least 0 and below 1"
+        )
+        self._check("waiting", self.waiting >= 1, "at least 1")
+        self._check("clip", self.clip is None or self.clip > 0, "None, or above 0")
+        self._check("threads", 1 <= self.threads <= MOST_THREADS, f"between 1 and {MOST_THREADS}")
+
+    def _check(self, name: str, holds: bool, expected: str) -> None:
+        if not holds:
+            raise ValueError(f"{name} must be {expected}, not {shortened(getattr(self, name))}")
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftmaxSettings(Settings):
+    """The settings of a learner with a softmax; where no benchmark is named, the defaults are Split-MNIST's."""
+
+    learning_rate: float = 0.05
+    """step size of plain SGD"""
+    clip: float | None = 1.0
+    """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
+    outputs: int = 0
+    """logits in the softmax from the start, seen or not; 0 lets them come with the classes"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("outputs", self.outputs >= 0, "at least 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftmaxMemorySettings(SoftmaxSettings):
+    """The settings of a learner with a softmax and a memory."""
+
+    memory_size: int = 2000
+    """|M_r|, exemplars in the replay memory"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("memory_size", self.memory_size >= 1, "at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplaySettings(Settings):
+    """What can be added to learning with replay, beyond the paper; each is off by default."""
+
+    replayed: int | None = None
+    """exemplars replayed in each iteration; by default as many as the batch has samples"""
+    augmentation: str = "none"
+    """a random view of every image in each iteration: none, shift, crop-flip; or, in Python, a function of a batch"""
+    width: int | None = None
+    """the width of the images in pixels, where grey ones come flat and are augmented, coloured or mirrored"""
+    colour: float = 0.0
+    """brightness, contrast and, of images in colour, saturation are multiplied by 1 ± up to this in each iteration"""
+    mixing: float = 0.0
+    """up to this share of another image of the batch in every image, which keeps its own label; 0 for none"""
+    averaging: float = 0.0
+    """decay per batch of the averaged weights that predictions are made with; 0 for the weights as they are"""
+    mirrored: bool = False
+    """predict from each image and its mirror image, the mean of the scores of both"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = ["none", *AUGMENTATIONS]
+        self._check("replayed", self.replayed is None or self.replayed >= 1, "at least 1")
+        self._check(
+            "augmentation", callable(self.augmentation) or self.augmentation in known, " or ".join(known)
+        )
+        self._check("width", self.width is None or self.width >= 1, "at least 1")
+        self._check("colour", 0 <= self.colour <= 1, "at least 0 and at most 1")
+        self._check("mixing", 0 <= self.mixing < 1, "at least 0 and below 1")
+        self._check("averaging", 0 <= self.averaging < 1, "at least 0 and below 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftmaxReplaySettings(ReplaySettings, SoftmaxMemorySettings):
+    """The settings of a learner with a softmax and replay, and all that can be added."""
+
+    learning_rate: float = (
+        SoftmaxSettings.learning_rate
+    )  # else that of ReplaySettings, which is every learner's
+    """step size of plain SGD"""
+    clip: float | None = SoftmaxSettings.clip
+    """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
+
+
+OWN_FUNCTION = "function:"
+
+
+def plain(settings: Settings) -> dict[str, Any]:
+    """The settings as a state has them: a name stands for a function of the user's."""
+    return {
+        name: OWN_FUNCTION + getattr(value, "__qualname__", type(value).__qualname__)
+        if callable(value)
+        else value
+        for name, value in vars(settings).items()
+    }
+
+
+def made(settings: type[Any], given: dict[str, Any], owner: str) -> Any:
+    """The settings of a learner from what a user gave, or a sentence that names the parameter that is unknown."""
+    known = [field.name for field in dataclasses.fields(settings)]
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{owner} has no setting {name!r}{nearest(name, [*known, 'seed', 'device'])}")
+    values = settings(**given)
+    if values.unknown is not None and "memory_size" not in known:
+        raise ValueError(f"{owner} has no memory to calibrate unknown on")
+    return values
+
+
+# No setting counts more than this: it would only be found out when memory has run out.
+LARGEST = 2**31
+LARGEST_FLOAT = 1e30
+MOST_THREADS = 1024
+
+# What a setting may be, in words, and of numpy's numbers which are meant.
+WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a word", NoneType: "None"}
+ABSTRACT = {int: numbers.Integral, float: numbers.Real}
+
+
+@functools.cache
+def _kinds(settings: type[Settings]) -> dict[str, tuple[type, ...]]:
+    """Of which kinds each setting may be, where its hint is made of plain kinds."""
+    hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(settings).items()}
+    return {name: kinds for name, kinds in hints.items() if set(kinds) <= set(WORDS)}
+
+
+def _of_kind(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
+    """The value as one of these kinds, or a sentence; a function of the user's may stand for a word."""
+    for kind in kinds:
+        is_bool = isinstance(value, bool)
+        if is_bool == (kind is bool) and isinstance(value, ABSTRACT.get(kind, kind)):
+            try:
+                return value if kind is NoneType else kind(value)
+            except OverflowError:
+                raise ValueError(f"{name} must be a number that a float can hold") from None
+    if str in kinds and callable(value):
+        return value
+    expected = " or ".join(WORDS[kind] for kind in kinds)
+    raise ValueError(f"{name} must be {expected}, not {shortened(value)}")

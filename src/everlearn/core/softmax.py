@@ -1,0 +1,95 @@
+"""A softmax head: one logit per class, in a last layer that grows with the classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from everlearn.networks import SoftmaxNetwork, as_input
+from everlearn.transaction import assign, on_undo
+
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["UNSEEN", "SoftmaxHead"]
+
+UNSEEN = -1e4  # the logit of a class that has not come yet
+
+
+class SoftmaxHead:
+    """The part of a learner that predicts the class with the largest logit."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self.open: Any = None  # which logits take part in the softmax, `[outputs]`
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The logits of the network as it is trained."""
+        return self.among_open(self._learner.network(x))
+
+    def scores(self, x: Tensor) -> Tensor:
+        """The logits of the classes seen, of the network that predicts."""
+        return self.among_open(self._learner.predictor(x))[:, : len(self._learner.labels)]
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the last layer is given."""
+        network = self._learner.predictor
+        assert isinstance(network, SoftmaxNetwork)
+        given: Tensor = network.body(x)
+        return given
+
+    def among_open(self, logits: Tensor) -> Tensor:
+        """The logits, of which those of no class yet take no part in the softmax."""
+        return torch.where(self.open, logits, UNSEEN)
+
+    def fit(self, x: Tensor, slots: Tensor) -> None:
+        """One step of plain SGD on the mean cross-entropy, whose gradient by the logits is softmax − one-hot."""
+        passed = self._learner.sgd.forward(as_input(x))
+        slope = self.among_open(passed.output).softmax(1)
+        slope.scatter_add_(1, slots[:, None], slope.new_full((len(slots), 1), -1))
+        passed.descend(slope.div_(len(slots)))
+
+    def install(self, network: nn.Module, features: int) -> None:
+        """Put the head on a network that gives so many features."""
+        outputs = self._learner.settings.outputs
+        self._learner.use(SoftmaxNetwork(network, features, outputs or 16))
+        self.open = self._first(outputs)
+
+    def open_classes(self, classes: int) -> None:
+        """Make room for so many classes in all."""
+        network, head = self._learner.network, self._learner.network.head
+        on_undo(lambda: setattr(network, "head", head))
+        with self._learner.seeded():
+            grown = network.make_room(classes)
+        if grown:
+            self._learner.use(network)
+            self.open = self._first(classes)
+        else:
+            assign(self.open, slice(classes), True)
+
+    def forget(self, slot: int) -> None:
+        """Remove the logit of a class; those after it move down by one."""
+        learner = self._learner
+        classes, outputs = len(learner.labels) - 1, learner.settings.outputs
+        room = outputs or 16
+        while room < classes:
+            room *= 2
+        network, head = learner.network, learner.network.head
+        on_undo(lambda: setattr(network, "head", head))
+        with learner.seeded():
+            network.forget(slot, room)
+        learner.use(network)
+        self.open = self._first(max(classes, outputs))
+
+    def _first(self, classes: int) -> Tensor:
+        """The first so many logits take part."""
+        outputs = self._learner.network.head.out_features
+        return torch.arange(outputs, device=self._learner.device) < classes
+
+    def copy(self, learner: Learner) -> SoftmaxHead:
+        """The same for a copy of the learner."""
+        head = SoftmaxHead(learner)
+        head.open = None if self.open is None else self.open.clone()
+        return head

@@ -1,0 +1,275 @@
+"""A learner as a state: one flat dict that is everything it is, and that it can be made from again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from everlearn.checkpoint import CheckpointError, State
+from everlearn.core.settings import plain
+from everlearn.core.validation import try_batch
+from everlearn.memory.labels import as_labels, decode_label, encode_label, shortened
+from everlearn.messages import differing
+
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = [
+    "check_network",
+    "finite_state_of",
+    "load_into",
+    "read_meta",
+    "restore_memory",
+    "state_of",
+    "under",
+]
+
+FORMAT = 2
+# What a run adds to the state of its learner (engine/checkpoints.py), which can be loaded by itself all the same.
+OF_A_RUN = "run."
+
+
+def state_of(learner: Learner) -> State:
+    """Everything that a learner is, as one flat dict of tensors and a JSON string "meta"."""
+    meta = {
+        "format": FORMAT,
+        **learner.identity(),
+        "seed": learner.seed,
+        "sample_shape": learner.sample_shape,
+        "sample_type": str(learner.sample_type).removeprefix("torch."),
+        "labels": [encode_label(label) for label in learner.classes],
+        "batches": learner.batches,
+        "samples": learner.samples,
+    }
+    state: State = {
+        "generator": learner.generator.get_state(),
+        "meta": json.dumps(meta),
+        **learner.waiting.state(),
+    }
+    if learner.network is not None:
+        weights = learner.network.state_dict()
+        state |= {f"network.{name}": part.clone() for name, part in weights.items()}
+        state |= learner.extra_state()
+    return state
+
+
+def finite_state_of(learner: Learner) -> State:
+    """The same, of a learner whose network has not diverged."""
+    state = learner.state_dict()
+    if learner.network is not None:
+        frozen = {name for name, part in learner.network.named_parameters() if not part.requires_grad}
+        check_finite(state, frozen | {name for name, _ in learner.network.named_buffers()})
+    return state
+
+
+def load_into(learner: Learner, state: State) -> None:
+    """Make a learner what a state says: whole or, with a CheckpointError, not at all."""
+    meta = read_meta(state)
+    check_tensors(state)
+    # A setting that came later is off in a state that does not know it.
+    meta["settings"] = plain(learner.Settings()) | meta["settings"]
+    for part, mine in learner.identity().items():
+        if meta[part] != mine:
+            theirs, own = differing(meta[part], mine)
+            raise CheckpointError(f"this state has the {part} {theirs!r}, but the learner has {own!r}")
+    if meta["sample_shape"] is not None:
+        check_size(state, meta, lambda: _network_size(learner, tuple(meta["sample_shape"])))
+    settings = vars(learner.settings)
+    twin = type(learner)(learner.given, seed=meta["seed"], device=str(learner.device), **settings)
+    module = learner.given if isinstance(learner.given, nn.Module) else nn.Module()
+    before = {name: part.clone() for name, part in module.state_dict().items()}
+    loaded: dict[str, Any] = {}
+    try:
+        _restore(twin, state, meta)
+        unknown = {name for name in state if not name.startswith(OF_A_RUN)} - twin.state_dict().keys()
+        if unknown:
+            raise CheckpointError(
+                f"this state has parts that {learner.name} has not: {', '.join(sorted(unknown))}"
+            )
+        check_finite(state, {name for name, part in before.items() if not bool(part.isfinite().all())})
+        _check_exemplars(twin)
+        learner.tensors_replaced()
+        loaded = {**twin.__dict__, "graphs": learner.graphs, "lock": learner.lock}
+        if twin.head is not None:
+            loaded["head"] = twin.head.copy(learner)
+        learner.__dict__ = loaded
+    except BaseException as error:
+        if learner.__dict__ is loaded:  # interrupted when all was done
+            raise
+        module.load_state_dict(before)
+        if isinstance(error, CheckpointError) or not isinstance(error, Exception):
+            raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise CheckpointError(f"this state can't be loaded: {reason}") from None
+
+
+def _restore(learner: Learner, state: State, meta: dict[str, Any]) -> None:
+    """Make a fresh learner what a state says; the network comes last, since it may be the user's own."""
+    learner.batches, learner.samples = meta["batches"], meta["samples"]
+    if meta["sample_shape"] is not None:
+        learner.begin(torch.zeros(2, *meta["sample_shape"], dtype=getattr(torch, meta["sample_type"])))
+        labels = as_labels([decode_label(code) for code in meta["labels"]])
+        learner.labels.extend(labels)
+        if len(learner.labels) != len(labels):
+            raise CheckpointError("this state has the same label twice")
+        if labels:
+            learner.open_classes(len(labels))
+        learner.restore_extra(state)
+        weights = under("network.", state)
+        check_network(learner, weights)
+        learner.network.load_state_dict(weights)
+    learner.generator.set_state(state["generator"])
+    learner.waiting.restore(state)
+
+
+def restore_memory(learner: Learner, state: State) -> None:
+    """Load the replay memory of a state, if the learner has one."""
+    if learner.memory is None:
+        return
+    kept = under("memory.", state)
+    samples = kept["samples"]
+    if (tuple(samples.shape[1:]), samples.dtype) != (learner.sample_shape, learner.sample_type):
+        raise CheckpointError(
+            f"the exemplars are {list(samples.shape[1:])} of {samples.dtype}, and the samples "
+            f"{list(learner.sample_shape or ())} of {learner.sample_type}"
+        )
+    if samples.is_floating_point() and not bool(samples.isfinite().all()):
+        raise CheckpointError("this state has exemplars with infinite or NaN values")
+    learner.memory.restore(kept, learner.device)
+    slots = learner.memory.kept()[1]
+    if len(slots) and not 0 <= slots.min() <= slots.max() < len(learner.labels):
+        raise CheckpointError(f"this state has exemplars of more than {len(learner.labels)} classes")
+
+
+def check_network(learner: Learner, weights: dict[str, Tensor]) -> None:
+    """Refuse the weights of another network, by name and shape."""
+    mine = {name: part.shape for name, part in learner.network.state_dict().items()}
+    theirs = {name: part.shape for name, part in weights.items()}
+    for name in sorted(mine.keys() | theirs.keys()):
+        if mine.get(name) != theirs.get(name):
+            shapes = [list(side[name]) if name in side else "absent" for side in (theirs, mine)]
+            raise CheckpointError(f"{name} is {shapes[0]} in the state, {shapes[1]} in the network")
+
+
+def _check_exemplars(learner: Learner) -> None:
+    """Refuse exemplars that a network of the user's can't take, as tokens that it does not know."""
+    if (
+        learner.memory is not None
+        and learner.sample_type is not None
+        and isinstance(learner.given, nn.Module)
+    ):
+        samples = learner.memory.samples()[0]
+        if len(samples) and not learner.sample_type.is_floating_point:
+            try_batch(learner.given, samples, ())
+
+
+def _network_size(learner: Learner, shape: tuple[int, ...]) -> int:
+    """How many numbers the named network would have for samples of this shape; nothing is made."""
+    if not isinstance(learner.given, str):
+        return 0
+    with torch.device("meta"):
+        network = learner.build(learner.given, shape)
+    return sum(part.numel() for part in network.parameters())
+
+
+def read_meta(state: State) -> dict[str, Any]:
+    """What a state says of itself, or a CheckpointError."""
+    try:
+        meta = json.loads(state["meta"])
+        version = meta["format"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise CheckpointError("this is not the state of a learner: it has no readable meta") from None
+    if version != FORMAT:
+        raise CheckpointError(
+            f"this state is of format {version!r}, and this version of everlearn reads {FORMAT}"
+        )
+    for name, (kind, expected) in META.items():
+        if name not in meta:
+            raise CheckpointError(f"this state's meta lacks {name}")
+        if not kind(meta[name]):
+            raise CheckpointError(f"this state's {name} is {shortened(meta[name])}, and should be {expected}")
+    return dict(meta)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_shape(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(map(_is_count, value)) and len(value) <= 16)
+
+
+SAMPLE_TYPES = (
+    *("uint8", "int8", "int16", "int32", "int64", "bool"),
+    *("float16", "bfloat16", "float32"),
+)
+# What a state says of itself: whether a value can be that, and what it should be.
+META: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "learner": (lambda value: isinstance(value, str), "a name"),
+    "network": (lambda value: isinstance(value, str), "a name"),
+    "settings": (lambda value: isinstance(value, dict), "values by name"),
+    "seed": (lambda value: type(value) is int, "a whole number"),
+    "sample_shape": (_is_shape, "a list of sizes"),
+    "sample_type": (
+        lambda value: isinstance(value, str) and (value == "None" or value in SAMPLE_TYPES),
+        "a type of torch's",
+    ),
+    "labels": (lambda value: isinstance(value, list), "a list"),
+    "batches": (_is_count, "a count"),
+    "samples": (_is_count, "a count"),
+}
+# Settings that say how many numbers a network has.
+SIZES = ("hidden", "embedding", "outputs", "latent", "added", "draws", "tasks")
+# What a small state may take in any case, in bytes, and how much more than itself a larger one.
+FREE, TIMES = 2**26, 16
+
+
+def check_finite(state: State, infinite: set[str]) -> None:
+    """Refuse a state with infinite or NaN values: nothing could be learnt from there on.
+
+    infinite: the parts of the network that may have such values, as a mask in a buffer.
+    """
+    allowed = {f"{kind}{name}" for name in infinite for kind in ("network.", "network.body.", "average.")}
+    for name, part in state.items():
+        if name == "meta" or name in allowed or not part.is_floating_point():
+            continue
+        if not bool(part.isfinite().all()):
+            raise CheckpointError(
+                f"{name} has infinite or NaN values: the network has diverged, so go back to an earlier state"
+            )
+
+
+def check_tensors(state: State) -> None:
+    """Refuse a state whose parts are not all plain tensors."""
+    for name, part in state.items():
+        if name == "meta":
+            continue
+        plain = isinstance(part, Tensor) and not part.is_nested and part.layout is torch.strided
+        if not plain or part.is_quantized or part.is_complex() or part.device.type == "meta":
+            raise CheckpointError(f"this state's {name} is not a tensor of plain numbers")
+
+
+def check_size(state: State, meta: dict[str, Any], numbers: Callable[[], int]) -> None:
+    """Refuse a state that asks for far more memory than it holds, before any is taken.
+
+    numbers: how many the network has that its settings describe.
+    """
+    tensors = [part for name, part in state.items() if name != "meta"]
+    held, entries = sum(part.nbytes for part in tensors), sum(part.numel() for part in tensors)
+    most = max(FREE, TIMES * held)
+    sizes = [meta["settings"].get(name) or 0 for name in SIZES]
+    too_large = 16 * math.prod(meta["sample_shape"]) > most or max(sizes) > entries + 4096
+    if too_large or 4 * numbers() > most:
+        raise CheckpointError(
+            "this state's settings and sample_shape ask for far more memory than the state holds"
+        )
+
+
+def under(prefix: str, state: State) -> dict[str, Tensor]:
+    """The tensors of a state whose names begin so, without it."""
+    return {name.removeprefix(prefix): part for name, part in state.items() if name.startswith(prefix)}

@@ -1,0 +1,76 @@
+"""Averaged weights: a second network, the moving average of the first, to predict with."""
+
+from __future__ import annotations
+
+import copy
+import functools
+
+import torch
+from torch import Tensor, nn
+
+from everlearn.networks import SoftmaxNetwork
+from everlearn.transaction import current
+
+__all__ = ["WeightAverage"]
+
+
+class WeightAverage:
+    """The average of a network's weights, batch-norm's statistics included.
+
+    The decay never reaches further back than the newest class: while that is `age` batches old, it is at most
+    (1 + age) / (10 + age). So a short task at a stream's end isn't drowned by what came before.
+
+    before: the average so far, where the network has grown; what is new starts as it is.
+    """
+
+    def __init__(self, network: nn.Module, before: WeightAverage | None = None) -> None:
+        self.network = copy.deepcopy(network).eval().requires_grad_(False)
+        if before is not None:
+            mine = self.network.state_dict()
+            for name, part in before.network.state_dict().items():
+                shared = tuple(slice(min(sizes)) for sizes in zip(part.shape, mine[name].shape, strict=True))
+                mine[name][shared] = part[shared]
+        self._means, self._weights = self._floats(self.network), self._floats(network)
+
+    @staticmethod
+    def _floats(network: nn.Module) -> list[Tensor]:
+        """The tensors that are averaged, each once: layers may share one."""
+        parts: dict[str, Tensor] = dict(network.named_parameters(remove_duplicate=False))
+        parts |= dict(network.named_buffers(remove_duplicate=False))
+        saved = (parts[name] for name in network.state_dict(keep_vars=True) if name in parts)
+        return list({id(part): part for part in saved if part.is_floating_point()}.values())
+
+    @torch.no_grad()
+    def follow(self, decay: float, age: Tensor) -> None:
+        """Move towards the weights as they are now. Tensors alone."""
+        if not self._means:  # a fixed embedding
+            return
+        transaction = current()
+        if age.is_cuda:
+            if transaction is not None:
+                transaction.keep(self._means)
+            share = 1 - ((1 + age[0]) / (10 + age[0])).clamp(max=decay)
+            changes = torch._foreach_sub(self._weights, self._means)
+            torch._foreach_mul_(changes, share)
+            torch._foreach_add_(self._means, changes)
+            return
+        share_of_new = 1 - min(decay, (1 + int(age)) / (10 + int(age)))
+        move = functools.partial(torch._foreach_lerp_, self._means, self._weights, share_of_new)
+        if transaction is None:
+            move()
+        else:
+            transaction.at_commit(self._means, move)  # when the weights have moved
+
+    def forget(self, slot: int) -> None:
+        """Remove the logit of a class, if there are any; those after it move down by one."""
+        if isinstance(self.network, SoftmaxNetwork):
+            for part in self.network.head.parameters():
+                part.data = torch.cat([part[:slot], part[slot + 1 :]])
+
+    def copy(self) -> WeightAverage:
+        """The same, which stays as it is."""
+        return WeightAverage(self.network)
+
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(part.nbytes for part in self._means)
