@@ -69,16 +69,19 @@ ROOMS = {
         ["engine.loop.run", "engine.result.Result", "engine.clock.Clock", "engine.terms.StreamError"],
     ),
     "experiments": (
-        "The paper as data: settings, runs, the store, the report, the statistics.",
+        "Running jobs: settings per benchmark, runners, the store, statistics over seeds.",
         [
-            "experiments.reproduce",
+            "experiments.settings",
             "experiments.job.Job",
             "experiments.runner",
+            "experiments.sweep",
             "experiments.store",
-            "experiments.settings",
-            "experiments.statistics",
-            "experiments.report",
+            "experiments.significance",
         ],
+    ),
+    "paper": (
+        "The paper as data: its experiments and claims, the comparison with its numbers, the report.",
+        ["paper.reproduce", "paper.experiment", "paper.tables", "paper.claims", "paper.report"],
     ),
     "adapters": ("In scikit-learn and in River.", ["adapters.sklearn", "adapters.river"]),
 }

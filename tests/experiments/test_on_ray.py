@@ -7,9 +7,9 @@ import pytest
 
 from everlearn.experiments import on_ray
 from everlearn.experiments.job import Job
-from everlearn.experiments.reproduce import plan, reproduce
 from everlearn.experiments.runner import execute
 from everlearn.experiments.store import Store
+from everlearn.paper.reproduce import plan, reproduce
 
 ray = pytest.importorskip("ray")
 

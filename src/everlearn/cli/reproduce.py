@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from everlearn.cli.flags import in_one_sentence
-from everlearn.experiments.reproduce import STORE, plan, reproduce
+from everlearn.experiments.sweep import STORE
+from everlearn.paper.reproduce import plan, reproduce
 
 __all__ = ["ReproduceFlags", "command"]
 
@@ -63,7 +64,8 @@ def command(words: list[str]) -> int:
     if flags.dry_run:
         from everlearn.experiments.estimate import describe
 
-        print(describe(plan(*only, **where), flags.store, flags.workers))
+        planned = plan(*only, **where)
+        print(describe(planned, flags.store, flags.workers, planned.missing))
         return 0
     reproduce(*only, **where, backend=flags.backend, address=flags.address, workers=flags.workers)
     return 1 if plan(*only, **where).failed else 0

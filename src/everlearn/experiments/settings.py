@@ -1,4 +1,4 @@
-"""The settings of each learner on each stream, read from the files in `paper/`."""
+"""The settings of each learner on each stream, read from the files in `benchmarks/`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def check_settings(learner: str, given: dict[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def _benchmark(stream: str) -> dict[str, Any]:
-    file = files("everlearn.experiments").joinpath("paper", f"{stream}.toml")
+    file = files("everlearn.experiments").joinpath("benchmarks", f"{stream}.toml")
     return read_benchmark(file.read_text("utf-8"), f"{stream}.toml") if file.is_file() else {}
 
 

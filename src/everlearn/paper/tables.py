@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 
-from everlearn.experiments import results, significance
-from everlearn.experiments.experiment import Cell, Experiment, experiment, experiments, key
-from everlearn.experiments.record import Record, check_run
+from everlearn.experiments import significance
+from everlearn.experiments.record import Record
 from everlearn.experiments.results import MINIATURE
 from everlearn.experiments.significance import Difference, Summary
-from everlearn.experiments.store import Store
+from everlearn.paper.experiment import Cell, Experiment, experiment, experiments, key
 
-__all__ = ["QUICK", "Comparison", "MeasuredCell", "Table", "fill", "percent", "read", "tables"]
+__all__ = ["QUICK", "Comparison", "MeasuredCell", "Table", "fill", "percent", "tables"]
 
 QUICK = "-quick"
 """What the name of an experiment in small ends with."""
@@ -253,21 +251,3 @@ def tables(records: Sequence[Record], papers: Sequence[Experiment] | None = None
 
 def _in_small(name: str) -> Experiment:
     return dataclasses.replace(experiment(name, quick=True), name=f"{name}{QUICK}")
-
-
-def read(stores: Sequence[Path]) -> list[Record]:
-    """The runs of several stores, or folders of results, together; of the same run, the newest that ended well."""
-    if not stores:
-        raise ValueError("there is nothing to report: give at least one store of runs")
-    best: dict[str, Record] = {}
-    for path in stores:
-        if not path.exists():
-            raise ValueError(
-                f"{path} is not there; `everlearn reproduce` writes such a store, by default runs/store.sqlite"
-            )
-        for record in results.read(path) if path.is_dir() else Store(path).records():
-            check_run(record, path)
-            other = best.get(record.key)
-            if other is None or (record.error is None, record.started) > (other.error is None, other.started):
-                best[record.key] = record
-    return list(best.values())

@@ -17,11 +17,11 @@ from everlearn.cli import main
 from everlearn.experiments.estimate import describe, rates, seconds
 from everlearn.experiments.export import write_csv
 from everlearn.experiments.job import Job
-from everlearn.experiments.report.exports import as_csv, as_json
-from everlearn.experiments.reproduce import plan, reproduce
 from everlearn.experiments.runner import attempt, execute, outcomes
 from everlearn.experiments.store import Store
-from everlearn.experiments.tables import tables
+from everlearn.paper.report.exports import as_csv, as_json
+from everlearn.paper.reproduce import plan, reproduce
+from everlearn.paper.tables import tables
 from everlearn.streams.horizon import Horizon
 
 MINE = """
@@ -154,7 +154,7 @@ def test_an_interrupt_that_a_library_swallows_is_not_lost(mine, store, monkeypat
                 signal.raise_signal(signal.SIGINT)
             yield place, attempt(job)
 
-    monkeypatch.setattr("everlearn.experiments.reproduce.outcomes", swallowing)
+    monkeypatch.setattr("everlearn.experiments.sweep.outcomes", swallowing)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -348,7 +348,7 @@ def test_reproducing_needs_neither_tyro_nor_ray(mine, store):
     code = f"""
 import sys
 sys.modules["tyro"] = sys.modules["ray"] = None
-from everlearn.experiments.reproduce import reproduce
+from everlearn.paper.reproduce import reproduce
 reproduce({str(mine(1))!r}, learners=["finetune"], store={str(store)!r}, device="cpu")
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

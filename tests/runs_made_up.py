@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from everlearn.experiments.experiment import experiment
 from everlearn.experiments.job import Job, key
 from everlearn.experiments.settings import settings_in_force
 from everlearn.experiments.store import Record, Store
+from everlearn.paper.experiment import experiment
 
 
 def run(job: Job, accuracy: float, **changes: Any) -> Record:

@@ -16,11 +16,12 @@ from runs_made_up import five, stored
 from everlearn.cli import main
 from everlearn.cli.show import draw_pictures
 from everlearn.engine.loop import run
-from everlearn.experiments import report, results
-from everlearn.experiments.experiment import experiment
+from everlearn.experiments import results
+from everlearn.experiments.collect import collect_runs
 from everlearn.experiments.names import file_name
-from everlearn.experiments.report.theme import inline_svg
-from everlearn.experiments.tables import read
+from everlearn.paper import report
+from everlearn.paper.experiment import experiment
+from everlearn.paper.report.theme import inline_svg
 
 
 class Elements(HTMLParser):
@@ -162,7 +163,7 @@ def test_a_run_whose_numbers_are_none_is_refused_in_one_sentence(part, change, t
     with pytest.raises(
         ValueError, match=rf"the run '.*' in .*store.sqlite is not one .* its {part}'s {name} can't"
     ):
-        read([path])
+        collect_runs([path])
     results.export([record], tmp_path / "results")
     file = tmp_path / "results" / "split-mnist" / "cope.json"
     content = json.loads(file.read_text("utf-8"))
@@ -175,7 +176,7 @@ def test_a_run_whose_numbers_are_none_is_refused_in_one_sentence(part, change, t
         group["job"] |= change
     file.write_text(json.dumps(content), "utf-8")
     with pytest.raises(ValueError, match="cope.json is no file of results as everlearn writes them"):
-        read([tmp_path / "results"])
+        collect_runs([tmp_path / "results"])
 
 
 def test_the_command_says_in_one_sentence_that_a_store_is_forged(tmp_path, capsys) -> None:

@@ -8,11 +8,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 from everlearn.experiments import significance
-from everlearn.experiments.claims import METRICS, UNTESTED, Check, Judgement, Side, cells_of
-from everlearn.experiments.report.formatting import in_html, number, signed
-from everlearn.experiments.report.runs import command_of
-from everlearn.experiments.report.tables import anchor, difference_anchor, dot, head, mean_anchor, table_of
-from everlearn.experiments.tables import Comparison, MeasuredCell, Table
+from everlearn.paper.claims import METRICS, UNTESTED, Check, Judgement, Side, cells_of
+from everlearn.paper.report.formatting import in_html, number, signed
+from everlearn.paper.report.runs import command_of
+from everlearn.paper.report.tables import anchor, difference_anchor, dot, head, mean_anchor, table_of
+from everlearn.paper.tables import Comparison, MeasuredCell, Table
 
 __all__ = ["behind_checks", "behind_table", "check_anchor"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import Any
 
-from everlearn.experiments.experiment import Cell, Experiment, Panel, key
 from everlearn.experiments.store import Record, Store
+from everlearn.paper.experiment import Cell, Experiment, Panel, key
 
 __all__ = ["measured", "print_comparison"]
 

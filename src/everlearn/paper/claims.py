@@ -26,8 +26,8 @@ from typing import Any
 
 from everlearn.experiments import significance
 from everlearn.experiments.significance import Difference
-from everlearn.experiments.tables import MeasuredCell, Table
 from everlearn.messages import nearest
+from everlearn.paper.tables import MeasuredCell, Table
 
 __all__ = ["Check", "Claim", "Finding", "Judgement", "claims", "judge"]
 
@@ -150,7 +150,7 @@ def expanded(text: str) -> list[str]:
 
 def claims() -> list[Claim]:
     """All claims, in the order of the paper's text."""
-    content = tomllib.loads(files("everlearn.experiments").joinpath("claims.toml").read_text("utf-8"))
+    content = tomllib.loads(files("everlearn.paper").joinpath("claims.toml").read_text("utf-8"))
     return [
         Claim(
             entry["text"],

@@ -8,10 +8,10 @@ from html import escape
 from typing import Any
 
 from everlearn.experiments.command import command
-from everlearn.experiments.report.formatting import in_html, number
-from everlearn.experiments.report.tables import anchor, dot, head, table_of
 from everlearn.experiments.store import Record
-from everlearn.experiments.tables import MeasuredCell, Table
+from everlearn.paper.report.formatting import in_html, number
+from everlearn.paper.report.tables import anchor, dot, head, table_of
+from everlearn.paper.tables import MeasuredCell, Table
 
 __all__ = ["command_of", "runs_of"]
 

@@ -11,10 +11,10 @@ import pytest
 from runs_made_up import five, of_experiment, stored
 from test_plots_style import EYES, NAMES, seen_as
 
-from everlearn.experiments import report
-from everlearn.experiments.experiment import experiment
-from everlearn.experiments.report import figures, theme
-from everlearn.experiments.tables import fill, tables
+from everlearn.paper import report
+from everlearn.paper.experiment import experiment
+from everlearn.paper.report import figures, theme
+from everlearn.paper.tables import fill, tables
 from everlearn.plots import style
 
 

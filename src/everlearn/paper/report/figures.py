@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from everlearn.experiments.report.formatting import in_math, proper, signed
-from everlearn.experiments.tables import MeasuredCell, Table
+from everlearn.paper.report.formatting import in_math, proper, signed
+from everlearn.paper.tables import MeasuredCell, Table
 from everlearn.plots import style
 
 if TYPE_CHECKING:

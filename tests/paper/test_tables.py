@@ -5,12 +5,13 @@ import dataclasses
 import pytest
 from runs_made_up import failed, five, of_experiment, run
 
-from everlearn.experiments import tables
-from everlearn.experiments.experiment import experiment
+from everlearn.experiments.collect import collect_runs
 from everlearn.experiments.job import Job
-from everlearn.experiments.others import others
-from everlearn.experiments.report import shown_of
 from everlearn.experiments.store import Store
+from everlearn.paper import tables
+from everlearn.paper.experiment import experiment
+from everlearn.paper.other_runs import others
+from everlearn.paper.report import shown_of
 
 COPE = [94.0, 94.2, 93.8, 94.1, 93.9]
 
@@ -98,18 +99,16 @@ def test_stores_are_read_together_and_a_run_that_ended_well_beats_a_failed_one(t
     one.add(run(job, 94))
     other.add(failed(job))
     other.add(run(Job("cope", "split-mnist", 1), 95))
-    records = tables.read([one.path, other.path])
+    records = collect_runs([one.path, other.path])
     assert sorted(record.result["accuracy"] for record in records) == [0.94, 0.95]
 
 
 def test_a_store_that_is_not_there_is_one_sentence_and_makes_no_file(tmp_path):
-    with pytest.raises(
-        ValueError, match="typo.sqlite is not there; `everlearn reproduce` writes such a store"
-    ):
-        tables.read([tmp_path / "typo.sqlite"])
+    with pytest.raises(ValueError, match="typo.sqlite does not exist; `everlearn reproduce` writes a store"):
+        collect_runs([tmp_path / "typo.sqlite"])
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="give at least one store"):
-        tables.read([])
+        collect_runs([])
 
 
 def test_a_table_of_the_paper_gives_way_to_none_that_is_not():

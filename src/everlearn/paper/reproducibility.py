@@ -1,7 +1,7 @@
 """REPRODUCIBILITY.md from the runs in `results/`: every number of the paper, ours, and a verdict on every claim.
 
-    python -m everlearn.experiments.reproducibility            writes REPRODUCIBILITY.md
-    python -m everlearn.experiments.reproducibility --add runs/store.sqlite     takes over new runs first
+    python -m everlearn.paper.reproducibility            writes REPRODUCIBILITY.md
+    python -m everlearn.paper.reproducibility --add runs/store.sqlite     takes over new runs first
 
 Both are run where the folder `results/` lies.
 """
@@ -16,13 +16,14 @@ from importlib.resources import files
 from pathlib import Path
 
 from everlearn.experiments import results
-from everlearn.experiments.claims import Finding, Judgement, claims, judge
-from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.report.figures import short
-from everlearn.experiments.report.formatting import number, proper, signed
+from everlearn.experiments.collect import collect_runs
 from everlearn.experiments.significance import Summary, welch
 from everlearn.experiments.store import Record
-from everlearn.experiments.tables import MeasuredCell, Table, read, tables
+from everlearn.paper.claims import Finding, Judgement, claims, judge
+from everlearn.paper.experiment import Experiment
+from everlearn.paper.report.figures import short
+from everlearn.paper.report.formatting import number, proper, signed
+from everlearn.paper.tables import MeasuredCell, Table, tables
 
 __all__ = ["known_differences", "main", "render", "verdict"]
 
@@ -40,7 +41,7 @@ INTRODUCTION = """\
 
 Every number of *Continual Prototype Evolution* (De Lange and Tuytelaars, ICCV 2021) beside ours, and a verdict on
 every claim of its text. This page is made from the runs in `results/` by
-`python -m everlearn.experiments.reproducibility`; a test checks that it is up to date.
+`python -m everlearn.paper.reproducibility`; a test checks that it is up to date.
 
 Accuracy is the unweighted mean over tasks at the end of the stream, on the full test set, in percent; ± is the
 standard deviation over seeds. A number of ours **agrees** with the paper's if it lies inside the paper's mean ±
@@ -224,7 +225,7 @@ def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 def known_differences() -> Known:
     """What is known where a number of ours differs: for experiment, row and column, sentences."""
-    content = tomllib.loads(files("everlearn.experiments").joinpath("differences.toml").read_text("utf-8"))
+    content = tomllib.loads(files("everlearn.paper").joinpath("differences.toml").read_text("utf-8"))
     known: Known = {}
     for entry in content["difference"]:
         for row in entry["rows"]:
@@ -236,7 +237,7 @@ def known_differences() -> Known:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page; returns the exit code."""
     parser = argparse.ArgumentParser(
-        "python -m everlearn.experiments.reproducibility", description=__doc__, allow_abbrev=False
+        "python -m everlearn.paper.reproducibility", description=__doc__, allow_abbrev=False
     )
     parser.add_argument(
         "--add", type=Path, nargs="+", default=[], metavar="STORE", help="runs to take over first"
@@ -244,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         if given.add:
-            for path in results.export(read(given.add), RESULTS):
+            for path in results.export(collect_runs(given.add), RESULTS):
                 print(path)
         elif not RESULTS.is_dir():
             raise ValueError(f"there is no folder {RESULTS}/ here: run this at the root of the repository")

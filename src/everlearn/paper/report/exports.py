@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from everlearn.experiments.export import how
-from everlearn.experiments.tables import Comparison, MeasuredCell, Table
+from everlearn.paper.tables import Comparison, MeasuredCell, Table
 
 __all__ = ["as_csv", "as_json"]
 

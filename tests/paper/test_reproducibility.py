@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from runs_made_up import five, of_experiment
 
-from everlearn.experiments import reproducibility, results, tables
-from everlearn.experiments.experiment import experiment, experiments
+from everlearn.experiments import results
 from everlearn.experiments.store import Store
+from everlearn.paper import reproducibility, tables
+from everlearn.paper.experiment import experiment, experiments
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_page_in_the_repository_is_what_its_results_say():
     written = (ROOT / "REPRODUCIBILITY.md").read_text("utf-8")
     assert written == reproducibility.render(results.read(ROOT / "results")), (
-        "run `python -m everlearn.experiments.reproducibility`"
+        "run `python -m everlearn.paper.reproducibility`"
     )
 
 
@@ -93,5 +94,5 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(tmp_path, monkeypatch, cap
         reproducibility.main(["--ad", "typo.sqlite"])
     errors = capsys.readouterr().err.splitlines()
     assert "no folder results/" in errors[0]
-    assert "typo.sqlite is not there" in errors[1]
+    assert "typo.sqlite does not exist" in errors[1]
     assert not list(tmp_path.iterdir())

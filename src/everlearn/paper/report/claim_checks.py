@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from everlearn.experiments.claims import FAILS, Finding, Judgement
-from everlearn.experiments.report.formatting import in_html, signed
-from everlearn.experiments.report.provenance import check_anchor
-from everlearn.experiments.report.tables import head, table_of
+from everlearn.paper.claims import FAILS, Finding, Judgement
+from everlearn.paper.report.formatting import in_html, signed
+from everlearn.paper.report.provenance import check_anchor
+from everlearn.paper.report.tables import head, table_of
 
 __all__ = ["claims_section"]
 

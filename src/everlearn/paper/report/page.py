@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
-from everlearn.experiments.claims import NOT_MEASURED, Judgement
-from everlearn.experiments.experiment import experiments
-from everlearn.experiments.report import tables
-from everlearn.experiments.report.claims import claims_section
-from everlearn.experiments.report.formatting import in_html
-from everlearn.experiments.report.provenance import behind_checks, behind_table
-from everlearn.experiments.report.resources import resources_table
-from everlearn.experiments.report.runs import runs_of
-from everlearn.experiments.report.theme import variables
 from everlearn.experiments.store import Record
-from everlearn.experiments.tables import QUICK, Table
+from everlearn.paper.claims import NOT_MEASURED, Judgement
+from everlearn.paper.experiment import experiments
+from everlearn.paper.report import tables
+from everlearn.paper.report.claim_checks import claims_section
+from everlearn.paper.report.formatting import in_html
+from everlearn.paper.report.provenance import behind_checks, behind_table
+from everlearn.paper.report.resources import resources_table
+from everlearn.paper.report.runs import runs_of
+from everlearn.paper.report.theme import variables
+from everlearn.paper.tables import QUICK, Table
 
 __all__ = ["Picture", "page"]
 
@@ -93,7 +93,7 @@ def _over_axis(table: Table) -> bool:
 
 
 def _file(name: str) -> str:
-    return files("everlearn.experiments.report").joinpath(name).read_text("utf-8")
+    return files("everlearn.paper.report").joinpath(name).read_text("utf-8")
 
 
 def _exact(text: str) -> str:

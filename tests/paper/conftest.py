@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from runs_made_up import failed, five, of_experiment, stored
 
-from everlearn.experiments import report
 from everlearn.experiments.job import Job
+from everlearn.paper import report
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,11 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from everlearn.experiments.report.figures import row_panels
-from everlearn.experiments.report.formatting import in_html, in_math
-from everlearn.experiments.report.tables import anchor, dot, head, table_of
 from everlearn.experiments.store import Record
-from everlearn.experiments.tables import MeasuredCell, Table
+from everlearn.paper.report.figures import row_panels
+from everlearn.paper.report.formatting import in_html, in_math
+from everlearn.paper.report.tables import anchor, dot, head, table_of
+from everlearn.paper.tables import MeasuredCell, Table
 from everlearn.plots import style
 
 if TYPE_CHECKING:

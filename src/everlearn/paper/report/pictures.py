@@ -11,13 +11,13 @@ import numpy as np
 
 from everlearn.evaluation.history import Evaluation
 from everlearn.experiments.names import file_name
-from everlearn.experiments.report import figures
-from everlearn.experiments.report.formatting import without_formulas
-from everlearn.experiments.report.page import Picture
-from everlearn.experiments.report.resources import memory_bars, speed_bars
-from everlearn.experiments.report.theme import inline_svg, width_of
 from everlearn.experiments.store import Record
-from everlearn.experiments.tables import Table
+from everlearn.paper.report import figures
+from everlearn.paper.report.formatting import without_formulas
+from everlearn.paper.report.page import Picture
+from everlearn.paper.report.resources import memory_bars, speed_bars
+from everlearn.paper.report.theme import inline_svg, width_of
+from everlearn.paper.tables import Table
 from everlearn.plots import style
 from everlearn.plots.classes import confusion_matrices
 from everlearn.plots.curves import accuracy_over_stream

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from everlearn.experiments.report.figures import short
-from everlearn.experiments.report.formatting import in_html, number, signed
-from everlearn.experiments.report.theme import variable
 from everlearn.experiments.significance import Summary
-from everlearn.experiments.tables import Comparison, MeasuredCell, Table
+from everlearn.paper.report.figures import short
+from everlearn.paper.report.formatting import in_html, number, signed
+from everlearn.paper.report.theme import variable
+from everlearn.paper.tables import Comparison, MeasuredCell, Table
 from everlearn.plots import style
 
 __all__ = [

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from everlearn import learners as all_learners
-from everlearn.experiments.definition import cells, check, in_small, parse
 from everlearn.experiments.job import Job, key
 from everlearn.messages import nearest
+from everlearn.paper.definition import cells, check, in_small, parse
 
 __all__ = [
     "Cell", "Experiment", "NothingLeft", "Panel", "Published", "check_wanted", "experiment", "experiments", "key",
@@ -215,7 +215,7 @@ def _text(path: Path) -> str:
 
 @functools.cache
 def _paper() -> dict[str, dict[str, Any]]:
-    folder = files("everlearn.experiments").joinpath("paper", "experiments")
+    folder = files("everlearn.paper").joinpath("experiments")
     read = {
         file.name.removesuffix(".toml"): _checked(file.read_text("utf-8"), file.name)
         for file in folder.iterdir()

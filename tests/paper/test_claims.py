@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from runs_made_up import five, of_experiment, run
 
-from everlearn.experiments.claims import Claim, claims, expanded, judge, parse
 from everlearn.experiments.job import Job
-from everlearn.experiments.tables import tables
+from everlearn.paper.claims import Claim, claims, expanded, judge, parse
+from everlearn.paper.tables import tables
 
 UP = [1.0, 2.0, 3.0, 4.0, 5.0]
 

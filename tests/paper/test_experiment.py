@@ -6,10 +6,10 @@ from importlib.resources import files
 import pytest
 
 from everlearn import learners
-from everlearn.experiments.experiment import experiment, experiments, key
 from everlearn.experiments.job import Job
 from everlearn.experiments.runner import open_run
 from everlearn.experiments.settings import benchmark_settings, read_benchmark, settings_in_force
+from everlearn.paper.experiment import experiment, experiments, key
 
 STREAMS = ["split-mnist", "split-cifar10", "split-cifar100"]
 
@@ -264,7 +264,7 @@ def test_a_benchmark_with_what_is_no_setting_is_refused(sentence):
     assert sentence in str(caught.value)
 
 
-PAPER = files("everlearn.experiments").joinpath("paper")
+PAPER = files("everlearn.experiments").joinpath("benchmarks")
 BENCHMARKS = sorted(file.name for file in PAPER.iterdir() if file.name.endswith(".toml"))
 SETTING = re.compile(r"(\w+) = (.*?)\s*(?:# (\w+)(?:[, ].*)?)?$")
 

@@ -9,8 +9,8 @@ import hostile_runs
 import pytest
 from runs_made_up import of_experiment, stored
 
-from everlearn.experiments import report
-from everlearn.experiments.experiment import experiment
+from everlearn.paper import report
+from everlearn.paper.experiment import experiment
 
 ROWS = (
     "[...document.querySelectorAll('#balanced table')[0].tBodies[0].rows].map(row => row.cells[0].innerText)"

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from everlearn.experiments.claims import claims, judge
-from everlearn.experiments.experiment import Experiment, experiments
-from everlearn.experiments.others import others
-from everlearn.experiments.report.exports import as_csv, as_json
-from everlearn.experiments.report.page import page
-from everlearn.experiments.report.pictures import pictures
+from everlearn.experiments.collect import collect_runs
 from everlearn.experiments.store import Record
-from everlearn.experiments.tables import Table, read, tables
+from everlearn.paper.claims import claims, judge
+from everlearn.paper.experiment import Experiment, experiments
+from everlearn.paper.other_runs import others
+from everlearn.paper.report.exports import as_csv, as_json
+from everlearn.paper.report.page import page
+from everlearn.paper.report.pictures import pictures
+from everlearn.paper.tables import Table, tables
 
 __all__ = ["export_csv", "export_json", "write"]
 
@@ -53,7 +54,7 @@ def export_json(stores: list[Path], out: Path, papers: Sequence[Experiment] | No
 
 
 def _filled(stores: list[Path], papers: Sequence[Experiment] | None) -> tuple[list[Record], list[Table]]:
-    records = read(stores)
+    records = collect_runs(stores)
     filled = tables(records, papers)
     return records, filled if papers is not None else [*filled, *others(records, filled)]
 

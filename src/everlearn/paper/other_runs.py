@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from everlearn.experiments.experiment import Cell, Experiment, Panel
 from everlearn.experiments.store import Record
-from everlearn.experiments.tables import MeasuredCell, Table
+from everlearn.paper.experiment import Cell, Experiment, Panel
+from everlearn.paper.tables import MeasuredCell, Table
 
 __all__ = ["others"]
 
