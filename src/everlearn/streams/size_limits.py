@@ -1,4 +1,4 @@
-"""How large the files of a dataset can be: what is larger is refused before it is read into memory."""
+"""The largest possible sizes of the files of a dataset; a larger file is rejected before it is read into memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["batch_bytes", "dataset_bytes", "idx_bytes"]
 
 MEGABYTE = 1_000_000
-IMAGE = 3072  # bytes of a CIFAR image
+CIFAR_IMAGE_BYTES = 3072
 
 
 def idx_bytes(shape: Sequence[int]) -> int:
@@ -22,16 +22,16 @@ def idx_bytes(shape: Sequence[int]) -> int:
 
 
 def batch_bytes(images: int) -> int:
-    """The largest size of a CIFAR batch: each byte may take two in a pickle, and each image has a file name.
+    """The largest size of a CIFAR batch: a byte may take two in a pickle, and each image has a file name.
 
     >>> batch_bytes(10_000) > 2 * 10_000 * 3072
     True
     """
-    return images * (2 * IMAGE + 256) + MEGABYTE
+    return images * (2 * CIFAR_IMAGE_BYTES + 256) + MEGABYTE
 
 
 def dataset_bytes(arrays: Mapping[str, Mapping[str, Any]]) -> int:
-    """The largest size of all files of a dataset together, in an archive or on the way from the web.
+    """The largest size of all files of a dataset together, packed or unpacked.
 
     >>> dataset_bytes({"x_train": {"shape": [2, 8]}, "y_train": {"shape": [2]}})
     16000036

@@ -1,4 +1,4 @@
-"""CIFAR's batches are pickles: they are read as data alone, and in no more memory than a batch takes."""
+"""Read the pickled batches of CIFAR safely: no code is run, and no more memory is used than a batch needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 __all__ = ["NotDataError", "load_batch"]
 
-# Everything that a dict of arrays, lists, strings and numbers is made of, whichever Python wrote it.
+# The opcodes of a dict of arrays, lists, strings and numbers, written by any version of Python.
 OPCODES = frozenset({
     "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWFALSE", "NEWTRUE", "BININT", "BININT1", "BININT2",
     "BINSTRING", "SHORT_BINSTRING", "BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES",
@@ -25,13 +25,13 @@ MORE_OPERATIONS = 1000
 
 
 class NotDataError(ValueError):
-    """A pickle asks for something that is not data."""
+    """A pickle contains something other than data."""
 
 
 def load_batch(content: bytes, images: int) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-    """The pixels of a batch, `[n, 3072]`, and what else its dict holds by name.
+    """Read the pixels of a batch, `[n, 3072]`, and its whole dict.
 
-    images: how many the batch has; a pickle of many more operations is refused before it is run.
+    images: how many images the batch has; a pickle with many more operations is rejected before it is loaded.
     """
     _check_operations(content, OPERATIONS_PER_IMAGE * images + MORE_OPERATIONS)
     batch = _DataUnpickler(io.BytesIO(content), len(content)).load()
@@ -40,9 +40,9 @@ def load_batch(content: bytes, images: int) -> tuple[NDArray[np.uint8], dict[str
 
 
 def _check_operations(content: bytes, limit: int) -> None:
-    """Refuse a pickle that could take more memory than its data: by its operations, none of which is run.
+    """Reject a pickle that could use more memory than its data needs. Operations are only listed, not run.
 
-    Lengths are checked against the bytes that are there, and the memo grows by one place at a time.
+    The size of the memo is checked because one operation could make it as large as memory allows.
     """
     for number, (operation, argument, _) in enumerate(pickletools.genops(content)):
         if operation.name not in OPCODES:
@@ -50,38 +50,38 @@ def _check_operations(content: bytes, limit: int) -> None:
         if number >= limit:
             raise NotDataError(f"has more than {limit} operations, more than its images need")
         if operation.name == "LONG_BINPUT" and int(argument or 0) > limit:
-            raise NotDataError(f"asks for a memo of {argument} places, more than its images need")
+            raise NotDataError(f"needs a memo of {argument} entries, more than its images need")
 
 
 class _DataUnpickler(pickle.Unpickler):
-    """Builds uint8 arrays, lists, dicts, strings and numbers; a pickle that asks for more is refused.
+    """Builds uint8 arrays, lists, dicts, strings and numbers; any other class is rejected.
 
-    Numpy's own constructors are named in every batch but never handed out: they would make an array of
-    objects from an address in the file. A few harmless stand-ins answer to their names.
+    Every batch names numpy's constructors, but these could turn an address in the file into an object. So they are
+    replaced by a few harmless classes.
     """
 
-    def __init__(self, file: io.BytesIO, room: int) -> None:
+    def __init__(self, file: io.BytesIO, size: int) -> None:
         super().__init__(file, encoding="bytes")
-        self._room = room  # bytes that may still be encoded: the same text could be, again and again
+        self._bytes_left = size  # to encode: a pickle could encode the same text over and over
 
     def find_class(self, module: str, name: str) -> Any:
-        module = module.replace("numpy.core", "numpy._core")  # its name before numpy 2
+        module = module.replace("numpy.core", "numpy._core")  # the module's name before numpy 2
         if (module, name) == ("_codecs", "encode"):
             return self._latin1
-        if (module, name) not in _STAND_INS:
+        if (module, name) not in _REPLACEMENTS:
             raise NotDataError(f"holds {module[:80]}.{name[:80]}, which is not data")
-        return _STAND_INS[module, name]
+        return _REPLACEMENTS[module, name]
 
     def _latin1(self, text: str, encoding: str) -> bytes:
-        """How Python 3 writes bytes in a pickle that Python 2 can read."""
-        self._room -= len(text)
-        if self._room < 0:
+        """Decode bytes as Python 3 writes them in a pickle for Python 2."""
+        self._bytes_left -= len(text)
+        if self._bytes_left < 0:
             raise NotDataError("holds the same bytes over and over")
         return text.encode("latin1")
 
 
 class _Array:
-    """An array as a pickle describes it: its shape and its bytes, neither copied nor believed."""
+    """An array as the pickle describes it; its shape and bytes are checked later, in `pixels`."""
 
     def __init__(self, *arguments: Any) -> None:
         self.state: tuple[Any, ...] = ()
@@ -90,7 +90,7 @@ class _Array:
         self.state = state
 
     def pixels(self) -> NDArray[np.uint8]:
-        """Its bytes as images, `[n, 3072]`."""
+        """The bytes as images, `[n, 3072]`."""
         _, _, kind, is_fortran, content = self.state
         if not isinstance(kind, _Bytes) or is_fortran:
             raise NotDataError("holds an array that is not of unsigned bytes, row by row")
@@ -98,7 +98,7 @@ class _Array:
 
 
 class _Bytes:
-    """The type of an array of unsigned bytes; a pickle that names another is refused."""
+    """The dtype of unsigned bytes; any other is rejected."""
 
     def __init__(self, kind: str | bytes, *options: Any) -> None:
         if kind not in ("u1", b"u1"):
@@ -106,10 +106,10 @@ class _Bytes:
             raise NotDataError(f"holds an array of {name}, which is not of unsigned bytes")
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and alignment, of which single bytes have none."""
+        """Ignore byte order and alignment, which do not apply to single bytes."""
 
 
-_STAND_INS = {
+_REPLACEMENTS = {
     ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("numpy", "ndarray"): "numpy.ndarray",
     ("numpy", "dtype"): _Bytes,
