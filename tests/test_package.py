@@ -54,6 +54,8 @@ def test_the_python_on_every_page_runs(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_on_every_page_is_understood(page, tmp_path):
     """Each `everlearn …` in a shell block names a known command, learner, stream and flags."""
+    import dataclasses
+
     import tyro
 
     from everlearn.cli.report import ReportFlags
@@ -73,7 +75,7 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
             elif words[:2] == ["everlearn", "reproduce"]:
                 flags = tyro.cli(ReproduceFlags, args=words[2:])
                 if not flags.experiment.endswith(".toml"):
-                    plan(flags.experiment, flags.learners, flags.streams, store=tmp_path / "none")
+                    plan(flags.experiment, dataclasses.replace(flags.run, store=tmp_path / "none"))
             elif words[:2] == ["everlearn", "report"]:
                 tyro.cli(ReportFlags, args=words[2:])
             elif words[:1] == ["everlearn"]:

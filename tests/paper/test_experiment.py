@@ -1,14 +1,11 @@
 """Experiments as data: the paper's, a user's own, their mistakes, and the same in small."""
 
-import re
-from importlib.resources import files
-
 import pytest
 
 from everlearn import learners
 from everlearn.experiments.job import Job
+from everlearn.experiments.options import RunOptions
 from everlearn.experiments.runner import open_run
-from everlearn.experiments.settings import benchmark_settings, read_benchmark, settings_in_force
 from everlearn.paper.experiment import experiment, experiments, key
 
 STREAMS = ["split-mnist", "split-cifar10", "split-cifar100"]
@@ -40,10 +37,10 @@ def test_the_imbalanced_figure_has_fifteen_variants():
 
 
 def test_what_two_experiments_share_is_run_once():
-    balanced = {key(job) for job in experiment("balanced", ["cope"]).jobs()}
+    balanced = {key(job) for job in experiment("balanced", RunOptions(learners=["cope"])).jobs()}
     shared = {"momentum 0.99", "batch size 10", "incl. p̂"}
     for name in ("momentum", "batch-size", "pseudo-prototypes"):
-        for cell in experiment(name, streams=["split-mnist"]).panels[0].cells:
+        for cell in experiment(name, RunOptions(streams=["split-mnist"])).panels[0].cells:
             assert ({key(job) for job in cell.jobs} <= balanced) == (cell.column in shared)
 
 
@@ -58,7 +55,9 @@ def test_where_a_job_runs_makes_no_other_job_of_it():
 
 
 def test_only_the_learners_and_streams_that_are_asked_for():
-    (panel,) = experiment("balanced", ["gem", "cope"], ["split-mnist"], seeds=2).panels
+    (panel,) = experiment(
+        "balanced", RunOptions(learners=["gem", "cope"], streams=["split-mnist"], seeds=2)
+    ).panels
     assert panel.rows == ["gem", "cope", "cope, not renormalised"]
     assert panel.columns == ["split-mnist"]
     assert all(len(cell.jobs) == 2 for cell in panel.cells)
@@ -67,7 +66,7 @@ def test_only_the_learners_and_streams_that_are_asked_for():
 def test_a_learner_that_does_not_exist_here_is_named_and_has_no_jobs(monkeypatch):
     without = {name: kind for name, kind in learners.registry().items() if name != "gem"}
     monkeypatch.setattr(learners, "registry", lambda: without)
-    found = experiment("balanced", ["gem", "cope"])
+    found = experiment("balanced", RunOptions(learners=["gem", "cope"]))
     assert found.missing == ("gem",)
     cell = found.panels[0].cell("gem", "split-mnist")
     assert cell.jobs == ()
@@ -76,7 +75,7 @@ def test_a_learner_that_does_not_exist_here_is_named_and_has_no_jobs(monkeypatch
 
 @pytest.mark.parametrize("name", experiments())
 def test_every_experiment_in_small_is_on_split_digits_alone(name):
-    small, whole = experiment(name, quick=True), experiment(name)
+    small, whole = experiment(name, RunOptions(quick=True)), experiment(name)
     assert {job.stream for job in small.jobs()} == {"split-digits"}
     assert {job.learner for job in small.jobs()} == {job.learner for job in whole.jobs()}
     assert not any(cell.published for panel in small.panels for cell in panel.cells)
@@ -84,14 +83,14 @@ def test_every_experiment_in_small_is_on_split_digits_alone(name):
 
 @pytest.mark.parametrize("name", experiments())
 def test_every_learner_of_every_experiment_in_small_learns_a_batch(name):
-    for job in experiment(name, quick=True, seeds=1, device="cpu").jobs():
+    for job in experiment(name, RunOptions(quick=True, seeds=1, device="cpu")).jobs():
         run = open_run(job)
         x, y, t = next(iter(run.stream))
         run.learner.observe(x, y, t)
 
 
 def test_in_small_a_name_says_so_in_capitals_too():
-    titles = [panel.title for panel in experiment("beyond", quick=True).panels]
+    titles = [panel.title for panel in experiment("beyond", RunOptions(quick=True)).panels]
     assert titles == [
         "Split-Digits: accuracy at the end of the stream, %",
         "Imbalanced Split-Digits: accuracy at the end of the stream, %",
@@ -99,10 +98,10 @@ def test_in_small_a_name_says_so_in_capitals_too():
 
 
 def test_in_small_images_are_not_shifted_and_that_is_said():
-    small = experiment("beyond", quick=True)
+    small = experiment("beyond", RunOptions(quick=True))
     assert not any("augmentation" in job.settings or "width" in job.settings for job in small.jobs())
     assert "images of 8 x 8 are learnt as they are" in small.notes[-1]
-    assert "images of 8 x 8" not in "".join(experiment("balanced", quick=True).notes)
+    assert "images of 8 x 8" not in "".join(experiment("balanced", RunOptions(quick=True)).notes)
 
 
 def test_in_small_there_are_no_colours_and_mirror_images(tmp_path):
@@ -120,7 +119,7 @@ cope = { learner = "cope" }
 colours = { settings = { colour = 0.4, mirrored = true } }
 """
     )
-    for job in experiment(mine, quick=True, device="cpu").jobs():
+    for job in experiment(mine, RunOptions(quick=True, device="cpu")).jobs():
         run = open_run(job)
         x, y, t = next(iter(run.stream))
         run.learner.observe(x, y, t)
@@ -128,32 +127,36 @@ colours = { settings = { colour = 0.4, mirrored = true } }
 
 
 def test_in_small_batches_are_as_small_as_the_stream_needs():
-    (panel,) = experiment("batch-size", quick=True).panels
+    (panel,) = experiment("batch-size", RunOptions(quick=True)).panels
     assert {cell.column: cell.jobs[0].batch_size for cell in panel.cells} == {
         "batch size 10": 10, "batch size 20": 20, "batch size 40": 40,
     }  # fmt: skip
-    cells = experiment("balanced", ["curl"], quick=True).panels[0].cells
+    cells = experiment("balanced", RunOptions(learners=["curl"], quick=True)).panels[0].cells
     assert [cell.jobs[0].batch_size for cell in cells] == [10, 10]
 
 
 def test_low_capacity_in_small_has_less_than_the_stream_usually_has():
-    cells = {cell.row: cell.jobs[0] for cell in experiment("low-capacity", quick=True).panels[0].cells}
+    cells = {
+        cell.row: cell.jobs[0] for cell in experiment("low-capacity", RunOptions(quick=True)).panels[0].cells
+    }
     assert cells["gss"].settings == {"hidden": 100, "memory_size": 30, "iterations": 5}
     assert cells["finetune"].settings == {"hidden": 100}
 
 
 def test_what_is_small_already_keeps_its_sizes(mine):
-    small = experiment(mine(MINE.replace("hidden = 50", "hidden = 50, memory_size = 150")), quick=True)
+    small = experiment(
+        mine(MINE.replace("hidden = 50", "hidden = 50, memory_size = 150")), RunOptions(quick=True)
+    )
     assert small.jobs()[0].settings == {"hidden": 50, "memory_size": 150, "temperature": 0.1}
 
 
 def test_in_small_few_passes_stay_few():
-    cells = experiment("balanced", ["curl"], quick=True).panels[0].cells
+    cells = experiment("balanced", RunOptions(learners=["curl"], quick=True)).panels[0].cells
     assert {cell.row: cell.jobs[0].horizon.epochs for cell in cells} == {"curl": 10, "curl, online": 1}
 
 
 def test_in_small_a_memory_is_a_tenth_and_called_so():
-    cell = experiment("buffer", quick=True).panels[0].cell("cope", "memory 150")
+    cell = experiment("buffer", RunOptions(quick=True)).panels[0].cell("cope", "memory 150")
     assert cell.jobs[0].settings == {"memory_size": 150}
 
 
@@ -246,64 +249,11 @@ def test_a_file_that_is_no_text_is_named(mine):
         experiment(path)
 
 
-BENCHMARK_MISTAKES = {
-    "x.toml: there is no variant 'balance'": "[balance.cope]\n",
-    "x.toml, [balanced.cop]: there is no learner 'cop'; did you mean 'cope'?": "[balanced.cop]\n",
-    "x.toml, [balanced.cope]: cope has no setting 'memory'": "[balanced.cope]\nmemory = 3",
-    "x.toml, [balanced.cope]: there is no network 'mpl'": '[balanced.cope]\nnetwork = "mpl"',
-    "x.toml, [balanced.gss]: memory_size must be a whole number, not 2.5": "[balanced.gss]\nmemory_size = 2.5",
-    "x.toml, [balanced.cope]: momentum must be between 0 and 1, not 3": "[balanced.cope]\nmomentum = 3",
-    "x.toml, [balanced.cope]: iterations must be a whole number, not True": "[balanced.cope]\niterations = true",
-}
-
-
-@pytest.mark.parametrize("sentence", BENCHMARK_MISTAKES)
-def test_a_benchmark_with_what_is_no_setting_is_refused(sentence):
-    with pytest.raises(ValueError) as caught:
-        read_benchmark(BENCHMARK_MISTAKES[sentence], "x.toml")
-    assert sentence in str(caught.value)
-
-
-PAPER = files("everlearn.experiments").joinpath("benchmarks")
-BENCHMARKS = sorted(file.name for file in PAPER.iterdir() if file.name.endswith(".toml"))
-SETTING = re.compile(r"(\w+) = (.*?)\s*(?:# (\w+)(?:[, ].*)?)?$")
-
-
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_setting_has_a_source_that_the_head_of_its_file_explains(name):
-    head, *tables = PAPER.joinpath(name).read_text("utf-8").split("\n[")
-    for table in tables:
-        for line in filter(None, table.splitlines()[1:]):
-            source = SETTING.fullmatch(line)[3]
-            explained = source is not None and re.search(rf"\b{source}(?: NAME)?, ", head)
-            assert explained, f"{name}, [{table.splitlines()[0]}: {line}"
-
-
-@pytest.mark.parametrize("name", ["split-digits", "split-fashion-mnist"])
-def test_what_is_said_to_be_as_on_split_mnist_is(name):
-    for table in PAPER.joinpath(f"{name}.toml").read_text("utf-8").split("\n[")[1:]:
-        variant, learner = table.splitlines()[0].replace('"', "").rstrip("]").split(".", 1)
-        here, there = (
-            settings_in_force(learner, stream, variant == "imbalanced", {})
-            for stream in (name, "split-mnist")
-        )
-        for setting, _, source in (
-            SETTING.fullmatch(line).groups() for line in table.splitlines()[1:] if line
-        ):
-            if source == "N":
-                assert here[setting] == there[setting], (name, variant, learner, setting)
-
-
 def test_beyond_the_paper_every_panel_has_the_other_learners_with_replay():
     for panel in experiment("beyond").panels:
         assert panel.rows[:5] == ["reservoir", "mir", "cope-ce", "cope", "cope+"]
         assert all(", learning rate " in row or ", with additions" in row for row in panel.rows[5:])
     for name in ("split-cifar10", "split-cifar100"):
-        panel = experiment("beyond", streams=[name]).panels[0]
+        panel = experiment("beyond", RunOptions(streams=[name])).panels[0]
         own = panel.cell("cope+", panel.columns[-1]).jobs[0]
         assert key(own) == key(Job("cope+", name, 0))
-
-
-def test_the_low_capacity_streams_have_the_settings_of_the_imbalanced_ones():
-    for name in ("split-mnist", "split-cifar10"):
-        assert benchmark_settings("cope", f"{name}-mini", False) == benchmark_settings("cope", name, True)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from everlearn import learners as all_learners
 from everlearn.experiments.job import Job, key
+from everlearn.experiments.options import RunOptions
 from everlearn.messages import nearest
 from everlearn.paper.definition import cells, check, in_small, parse
 
@@ -104,33 +105,26 @@ def experiments() -> list[str]:
     return list(_paper())
 
 
-def experiment(
-    name_or_path: str | os.PathLike[str],
-    learners: Collection[str] | None = None,
-    streams: Collection[str] | None = None,
-    seeds: int | None = None,
-    quick: bool = False,
-    device: str = "auto",
-    data_dir: str | os.PathLike[str] | None = None,
-) -> Experiment:
-    """The experiment of this name, or in a file of one's own, whose name ends with .toml.
+def experiment(name_or_path: str | os.PathLike[str], options: RunOptions | None = None) -> Experiment:
+    """The experiment of this name, or in a file of your own, whose name ends with .toml.
 
-    learners, streams: only these, of which it may lack some.
-    seeds: runs of each cell; by default as many as the file says.
-    quick: in small, on split-digits, with two seeds.
+    options: which of its learners and streams, how many seeds, and whether the small version.
 
-    >>> balanced = experiment("balanced", learners=["cope"], streams=["split-mnist"])
+    >>> balanced = experiment("balanced", RunOptions(learners=("cope",), streams=("split-mnist",)))
     >>> [(cell.row, len(cell.jobs), cell.published.mean) for cell in balanced.panels[0].cells][0]
     ('cope', 5, 93.94)
     """
+    options = options or RunOptions()
+    learners, streams = options.learners, options.streams
     name, definition = _find(name_or_path)
-    if quick:
+    if options.quick:
         definition = in_small(definition)
-    if seeds is not None and seeds < 1:
-        raise ValueError(f"seeds must be at least 1, not {seeds}")
-    check_wanted([name_or_path, *experiments()], learners, streams, quick)
-    where: dict[str, Any] = {"device": device, "data_dir": None if data_dir is None else str(data_dir)}
-    seeds = seeds or definition["seeds"]
+    if options.seeds is not None and options.seeds < 1:
+        raise ValueError(f"seeds must be at least 1, not {options.seeds}")
+    check_wanted([name_or_path, *experiments()], options)
+    data_dir = None if options.data_dir is None else str(options.data_dir)
+    where: dict[str, Any] = {"device": options.device, "data_dir": data_dir}
+    seeds = options.seeds or definition["seeds"]
     missing: dict[str, None] = {}
     panels = []
     for panel in definition["panels"]:
@@ -172,19 +166,14 @@ def _published(panel: dict[str, Any], row: str, column: str) -> Published | None
     return Published(printed["mean"], printed.get("std"), printed.get("source") or panel["source"])
 
 
-def check_wanted(
-    names: Collection[str | os.PathLike[str]],
-    learners: Collection[str] | None,
-    streams: Collection[str] | None,
-    quick: bool = False,
-) -> None:
-    """Refuse a learner or a stream that none of these experiments has."""
-    definitions = [in_small(_find(name)[1]) if quick else _find(name)[1] for name in names]
+def check_wanted(names: Collection[str | os.PathLike[str]], options: RunOptions) -> None:
+    """Raise a ValueError for a learner or a stream that none of these experiments has."""
+    definitions = [in_small(_find(name)[1]) if options.quick else _find(name)[1] for name in names]
     jobs = [told for each in definitions for panel in each["panels"] for _, _, told in cells(panel)]
     who = os.path.basename(next(iter(names))) if len(names) == 1 else "no experiment"
-    for what, wanted in (("learner", learners), ("stream", streams)):
+    for what, wanted in (("learner", options.learners), ("stream", options.streams)):
         known = list(dict.fromkeys(told[what] for told in jobs))
-        for given in wanted or ():
+        for given in wanted:
             if given not in known:
                 has = "has no" if len(names) == 1 else "has the"
                 raise ValueError(f"{who} {has} {what} {given!r}{nearest(given, known)}")

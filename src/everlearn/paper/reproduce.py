@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Collection
 
-from everlearn.experiments.environment import on_gpu
-from everlearn.experiments.runner import Backend
+from everlearn.experiments.options import RunOptions
 from everlearn.experiments.store import Store
-from everlearn.experiments.sweep import STORE, Sweep, run_sweep, sweep
+from everlearn.experiments.sweep import Sweep, run_sweep, sweep
 from everlearn.paper.comparison import print_comparison
 from everlearn.paper.experiment import Experiment, NothingLeft, check_wanted, experiment, experiments
 
-__all__ = ["STORE", "Plan", "plan", "reproduce"]
+__all__ = ["Plan", "RunOptions", "plan", "reproduce"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,77 +27,44 @@ class Plan(Sweep):
         return list(dict.fromkeys(learner for each in self.experiments for learner in each.missing))
 
 
-def plan(
-    name: str | os.PathLike[str],
-    learners: Collection[str] | None = None,
-    streams: Collection[str] | None = None,
-    seeds: int | None = None,
-    *,
-    store: str | os.PathLike[str] = STORE,
-    quick: bool = False,
-    device: str = "auto",
-    data_dir: str | os.PathLike[str] | None = None,
-) -> Plan:
+def plan(name: str | os.PathLike[str], options: RunOptions | None = None) -> Plan:
     """What `reproduce` would run, with the same arguments; nothing is run or written.
 
-    >>> len(plan("balanced", ["cope-ce"], ["split-mnist"], store="not/there.sqlite").todo)
+    >>> options = RunOptions(learners=("cope-ce",), streams=("split-mnist",), store="not/there.sqlite")
+    >>> len(plan("balanced", options).todo)
     5
     """
+    options = options or RunOptions()
     names = experiments() if name == "all" else [name]
-    check_wanted(names, learners, streams, quick)
+    check_wanted(names, options)
     chosen = []
     for each in names:
         try:
-            chosen.append(experiment(each, learners, streams, seeds, quick, device, data_dir))
+            chosen.append(experiment(each, options))
         except NothingLeft:
             if name != "all":
                 raise
-    wanted = sweep([job for each in chosen for job in each.jobs()], store)
+    wanted = sweep([job for each in chosen for job in each.jobs()], options.store)
     return Plan(wanted.done, wanted.todo, wanted.failed, tuple(chosen))
 
 
-def reproduce(
-    name: str | os.PathLike[str],
-    learners: Collection[str] | None = None,
-    streams: Collection[str] | None = None,
-    seeds: int | None = None,
-    *,
-    store: str | os.PathLike[str] = STORE,
-    quick: bool = False,
-    backend: Backend = "local",
-    address: str | None = None,
-    workers: int | None = None,
-    device: str = "auto",
-    data_dir: str | os.PathLike[str] | None = None,
-) -> Plan:
-    """Run what the store lacks of an experiment, keep each run as it ends, and print the paper's numbers beside ours.
+def reproduce(name: str | os.PathLike[str], options: RunOptions | None = None) -> Plan:
+    """Run what the store lacks of an experiment, then print the paper's numbers beside ours.
 
-    name: of an experiment of the paper, `all`, or a file of one's own. learners, streams, seeds: only these.
-    backend: `local`, processes here and cohorts on a GPU, or `ray`, the cluster at `address`.
-    workers: processes here; by default one for each core. Returns what there was to do when it began.
+    name: an experiment of the paper, `all`, or a file of your own. Returns the plan from before it ran.
     """
-    _check_where(device, workers, backend)
-    begun = plan(name, learners, streams, seeds, store=store, quick=quick, device=device, data_dir=data_dir)
-    kept = Store(store)
+    options = options or RunOptions()
+    options.check()
+    begun = plan(name, options)
+    store = Store(options.store)
     for line in _before(begun):
         print(line, file=sys.stderr)
     if begun.todo:
         title = ", ".join(each.name for each in begun.experiments)
-        run_sweep(title, begun.todo, kept, backend, address, workers)
+        run_sweep(title, begun.todo, store, options.backend, options.address, options.workers)
     for each in begun.experiments:
-        print_comparison(each, kept)
+        print_comparison(each, store)
     return begun
-
-
-def _check_where(device: str, workers: int | None, backend: Backend) -> None:
-    """Refuse what every run would fail of."""
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be at least 1, not {workers}")
-    if device not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"device is auto, cpu or cuda, not {device!r}")
-    # On a cluster, what this machine has says nothing.
-    if device == "cuda" and backend == "local" and not on_gpu(device):
-        raise ValueError("device is cuda, but torch finds no GPU here: leave it out, or say cpu")
 
 
 def _before(begun: Plan) -> list[str]:

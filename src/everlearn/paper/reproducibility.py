@@ -90,8 +90,8 @@ def verdict(cell: MeasuredCell) -> str:
         return "not measured yet"
     if not cell.outside or abs(cell.difference) < NEGLIGIBLE:
         return "agrees"
-    tested = welch(ours, Summary(paper.mean, paper.std, PAPER_SEEDS))
-    if tested is None or tested.p >= 0.05:
+    p = welch(ours, Summary(paper.mean, paper.std, PAPER_SEEDS))
+    if p is None or p >= 0.05:
         return WITHIN_NOISE
     return "higher" if cell.difference > 0 else "lower"
 

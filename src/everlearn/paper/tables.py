@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from everlearn.experiments import significance
+from everlearn.experiments.options import RunOptions
 from everlearn.experiments.record import Record
 from everlearn.experiments.results import MINIATURE
 from everlearn.experiments.significance import Difference, Summary
@@ -250,4 +251,4 @@ def tables(records: Sequence[Record], papers: Sequence[Experiment] | None = None
 
 
 def _in_small(name: str) -> Experiment:
-    return dataclasses.replace(experiment(name, quick=True), name=f"{name}{QUICK}")
+    return dataclasses.replace(experiment(name, RunOptions(quick=True)), name=f"{name}{QUICK}")

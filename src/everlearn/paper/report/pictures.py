@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from everlearn.evaluation.history import Evaluation
+from everlearn.experiments.codec import decode
 from everlearn.experiments.names import file_name
-from everlearn.experiments.store import Record
 from everlearn.paper.report import figures
 from everlearn.paper.report.formatting import without_formulas
 from everlearn.paper.report.page import Picture
@@ -90,37 +88,24 @@ def _figures(table: Table) -> Iterator[tuple[str, str, Callable[[], Figure], boo
                 yield file_name(f"{name}-{column}-stream"), told, partial(accuracy_over_stream, curves), True
 
 
-def _curves(table: Table, column: str) -> dict[str, list[list[Evaluation]]]:
-    """The evaluations of each learner that was looked at more than once."""
-    found = {}
+def _curves(table: Table, column: str) -> dict[str, list[Sequence[Evaluation]]]:
+    """The evaluations of each learner that was evaluated more than once."""
+    found: dict[str, list[Sequence[Evaluation]]] = {}
     for row in table.rows:
         cell = table.at(row, column)
-        histories = [_history(run) for run in cell.runs] if cell is not None else []
+        runs = () if cell is None else cell.runs
+        histories: list[Sequence[Evaluation]] = [decode(run.result).history for run in runs]
         if histories and min(map(len, histories)) > 1:
             found[without_formulas(row)] = histories
     return found
 
 
-def _history(run: Record) -> list[Evaluation]:
-    looks = (run.result or {}).get("evaluations") or []
-    nothing: dict[str, Any] = {"labels": (), "confusion": np.zeros((0, 0), np.int64)}
-    return [
-        Evaluation(0, look["samples"], len(look["concepts"]) - 1, {0: look["accuracy"]}, **nothing)
-        for look in looks
-        if look["accuracy"] is not None
-    ]
-
-
 def _confusions(table: Table) -> dict[str, list[list[Evaluation]]]:
-    """The end of every run of CoPE and CoPE-CE, with its confusion matrix."""
+    """The last evaluation of every run of CoPE and CoPE-CE, with its confusion matrix."""
     found: dict[str, list[list[Evaluation]]] = {}
     for cell in table.cells:
         for run in cell.runs if cell.cell.row in CONFUSED else ():
-            result = run.result or {}
-            confusion = result.get("confusion") or {}
-            labels = tuple(confusion.get("labels", ()))
-            if 0 < len(labels) <= MOST_CLASSES:
-                counts = np.array(confusion["counts"], np.int64)
-                end = Evaluation(0, 0, 0, {0: result["accuracy"]}, labels, counts)
+            end = decode(run.result).end
+            if end is not None and len(end.labels) <= MOST_CLASSES:
                 found.setdefault(cell.cell.row, []).append([end])
     return found
