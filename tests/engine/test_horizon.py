@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 
@@ -146,7 +147,7 @@ def test_revisited_samples_are_neither_counted_nor_missing_from_progress():
 
 def test_a_horizon_of_a_task_is_refused_where_nobody_tells_t():
     unlabelled = [(x, y) for x, y, _ in numbered(2)]
-    with pytest.raises(ValueError, match='a horizon of one task must be told t, which .* infer="novelty"'):
+    with pytest.raises(ValueError, match='a horizon of one task needs t, which .* infer="novelty"'):
         run(Diary(), unlabelled, horizon=Horizon("task", epochs=2))
     run(Diary(), unlabelled, horizon=Horizon("task", epochs=2), infer="novelty")
 
@@ -164,6 +165,19 @@ def test_a_horizon_of_a_task_is_refused_where_nobody_tells_t():
 def test_a_horizon_that_makes_no_sense_is_refused(words, sentence):
     with pytest.raises(ValueError, match=sentence):
         Horizon(**words)
+
+
+@pytest.mark.parametrize("kind", [">f4", "backward"])
+def test_arrays_that_torch_can_not_read_directly_are_revisited_as_well(kind):
+    """Big-endian arrays, and arrays with a negative stride."""
+    plain = np.arange(12, dtype=np.float32).reshape(6, 2)
+    x = plain.astype(">f4") if kind == ">f4" else plain[::-1].copy()[::-1]
+    states = []
+    for samples in (plain, x):
+        student = Finetune("mlp", hidden=4, device="cpu")
+        run(student, [(samples, ["a", "b"] * 3)], horizon=Horizon(epochs=3))
+        states.append([part for part in student.state_dict().values() if isinstance(part, torch.Tensor)])
+    assert same(*states)
 
 
 # Finetuning under another order and horizon
