@@ -156,9 +156,9 @@ def test_a_horizon_of_a_task_is_refused_where_nobody_tells_t():
     ("words", "sentence"),
     [
         ({"extent": "taks"}, "there is no horizon 'taks'; did you mean 'task'"),
-        ({"extent": "window"}, "a window is a horizon of so many samples, but window has None"),
-        ({"extent": "window", "samples": 0}, "but window has 0"),
-        ({"extent": "task", "samples": 5}, "but task has 5"),
+        ({"extent": "window"}, "a window needs a number of samples.*; got 'window' with samples=None"),
+        ({"extent": "window", "samples": 0}, "got 'window' with samples=0"),
+        ({"extent": "task", "samples": 5}, "no other horizon has one; got 'task' with samples=5"),
         ({"epochs": 0}, "epochs must be at least 1, not 0"),
     ],
 )

@@ -93,7 +93,7 @@ class Run:
         self.limit = options.samples
         self.progress: Progress = options.progress or (lambda samples: None)
         self.evaluator = options.evaluator or Evaluator()
-        if self.paradigm is not None and self.paradigm.evaluator_told_t:
+        if self.paradigm is not None and self.paradigm.evaluator_gets_t:
             self.evaluator = dataclasses.replace(self.evaluator, confined=True)
         self.monitor = Monitor(self.evaluator, self.stream, as_detector(options.detector))
         self.watch = Stopwatch(learner.device)  # all of the learner's time
@@ -139,7 +139,7 @@ class Run:
             raise arrivals.failure
 
     def _arrivals(self) -> Arrivals:
-        reveal_t = self.paradigm is None or self.paradigm.learner_told_t
+        reveal_t = self.paradigm is None or self.paradigm.learner_gets_t
         batches = None if self.checkpoint is None else self.checkpoint.verified(iter(self.stream))
         return Arrivals(self.stream, batches, self.taken, self.limit, reveal_t)
 

@@ -32,12 +32,12 @@ def check_needs(
         raise ValueError(
             f'{paradigm.name} learning needs an iid stream, but {stream.name!r} is not: scenario="iid"'
         )
-    hides_t = paradigm is not None and not paradigm.learner_told_t
+    hides_t = paradigm is not None and not paradigm.learner_gets_t
     provided = _provided(stream) - ({"t", "tasks"} if hides_t else set()) | ({"t"} if infer else set())
     wanted: dict[str, frozenset[str]] = {learner.name: frozenset(learner.needs)}
     if horizon.extent == "task":
         wanted["a horizon of one task"] = frozenset({"t"})
-    if paradigm is not None and paradigm.learner_told_t:
+    if paradigm is not None and paradigm.learner_gets_t:
         wanted[f"{paradigm.name} learning"] = frozenset({"t"})
     for who, needs in wanted.items():
         missing = needs - provided
