@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from everlearn import Evaluator, learner, record, replay, run, stream
+from everlearn import Evaluator, learner, playback, record, run, stream
 from everlearn.engine.result import Result
 from everlearn.learners import registry
 
@@ -37,7 +37,7 @@ def compare(name: str, paths: list[Path]) -> list[Result]:
     """One learner on each recording, with the benchmark's settings where there are some."""
     results = []
     for seed, path in enumerate(paths):
-        yesterday = replay(path)
+        yesterday = playback(path)
         results.append(
             run(learner(name, stream=yesterday, seed=seed), yesterday, Evaluator(prequential=True))
         )

@@ -17,7 +17,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from everlearn.streams import datasets
+from everlearn.streams import dataset_files, datasets
 
 # A slow machine is no failed test.
 hypothesis.settings.register_profile("everlearn", deadline=None)
@@ -131,5 +131,5 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tiny:
         monkeypatch.setitem(datasets.CHECKSUMS[name], "arrays", tiny.checksums(name))
     monkeypatch.delenv("EVERLEARN_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(datasets, "DEBIAN", tmp_path / "debian")
+    monkeypatch.setattr(dataset_files, "DEBIAN_FOLDER", tmp_path / "debian")
     return tiny

@@ -111,7 +111,7 @@ MISTAKES = {
     "there is no stream 'split-digit'; did you mean 'split-digits'?": ["run", "--stream", "split-digit"],
     "there is no network 'mpl'; did you mean 'mlp'?": ["run", "--network", "mpl"],
     "seeds must be at least 1, not 0": ["run", "--seeds", "0"],
-    "imbalance names one of the tasks 1 to 5 of split-digits, not 9": ["run", "--imbalance", "9"],
+    "imbalance must be one of the tasks 1 to 5 of split-digits, not 9": ["run", "--imbalance", "9"],
     "momentum must be between 0 and 1, not 2.0": ["run", "--momentum", "2"],
     "every is a number of batches of at least 1": ["run", "--every", "0"],
     "a memory of 3 has no room for an exemplar of each of 4 classes": ["run", "--memory-size", "3"],
@@ -125,7 +125,7 @@ MISTAKES = {
     "/dev/null/pictures: Not a directory": ["run", "--plots", "--out", "/dev/null/pictures"],
     "can't be written (Not a directory)": ["run", "--checkpoint", "/dev/null/state", "--every", "5"],
     "there is no dataset 'mnits'": ["data", "verify", "mnits"],
-    "which dataset?": ["data", "fetch"],
+    "no dataset was named": ["data", "fetch"],
     "the data folder /nowhere does not exist": ["data", "list", "--data-dir", "/nowhere"],
     "there is no experiment 'balancd'; did you mean 'balanced'?": ["reproduce", "balancd"],
     "balanced has no learner 'cop'; did you mean 'cope'?": ["reproduce", "balanced", "--learners", "cop"],
@@ -218,7 +218,7 @@ def test_data_list_names_all_datasets(capsys):
 def test_data_verify_reads_what_is_here(capsys):
     code, out, _ = typed(capsys, "data", "verify", "digits")
     assert code == 0
-    assert "digits: sound" in out
+    assert "digits: valid" in out
 
 
 def test_many_seeds_run_in_processes_and_give_what_they_give_alone(monkeypatch):

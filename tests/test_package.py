@@ -54,12 +54,14 @@ def test_the_python_on_every_page_runs(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_on_every_page_is_understood(page, tmp_path):
     """Each `everlearn …` in a shell block names a known command, learner, stream and flags."""
+    import dataclasses
+
     import tyro
 
     from everlearn.cli.report import ReportFlags
     from everlearn.cli.reproduce import ReproduceFlags
     from everlearn.cli.run import parse
-    from everlearn.experiments.reproduce import plan
+    from everlearn.paper.reproduce import plan
     from everlearn.streams import datasets
 
     for block in re.findall(r"```(?:sh|bash|console)\n(.*?)```", page.read_text("utf-8"), re.S):
@@ -73,7 +75,7 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
             elif words[:2] == ["everlearn", "reproduce"]:
                 flags = tyro.cli(ReproduceFlags, args=words[2:])
                 if not flags.experiment.endswith(".toml"):
-                    plan(flags.experiment, flags.learners, flags.streams, store=tmp_path / "none")
+                    plan(flags.experiment, dataclasses.replace(flags.run, store=tmp_path / "none"))
             elif words[:2] == ["everlearn", "report"]:
                 tyro.cli(ReportFlags, args=words[2:])
             elif words[:1] == ["everlearn"]:
@@ -82,7 +84,7 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_experiment_on_every_page_is_one(page):
-    from everlearn.experiments.definition import check, parse
+    from everlearn.paper.definition import check, parse
 
     for block in re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.S):
         if "[[panels]]" in block:
@@ -105,8 +107,8 @@ def test_a_wheel_builds_and_holds_the_data(tmp_path):
         "streams/checksums.json",
         "streams/benchmarks.toml",
         "experiments/rates.toml",
-        "experiments/paper/split-mnist.toml",
-        "experiments/paper/experiments/balanced.toml",
+        "experiments/benchmarks/split-mnist.toml",
+        "paper/experiments/balanced.toml",
     ):
         assert f"everlearn/{name}" in names
     assert not any(name.startswith("tests") for name in names)

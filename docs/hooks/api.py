@@ -34,6 +34,7 @@ ROOMS = {
             "streams.base.Batch",
             "streams.user_stream.as_stream",
             "streams.recording",
+            "streams.playback",
             "streams.horizon.Horizon",
             "streams.paradigms",
             "streams.datasets",
@@ -69,16 +70,19 @@ ROOMS = {
         ["engine.loop.run", "engine.result.Result", "engine.clock.Clock", "engine.preconditions.StreamError"],
     ),
     "experiments": (
-        "The paper as data: settings, runs, the store, the report, the statistics.",
+        "Running jobs: settings per benchmark, runners, the store, statistics over seeds.",
         [
-            "experiments.reproduce",
+            "experiments.settings",
             "experiments.job.Job",
             "experiments.runner",
+            "experiments.sweep",
             "experiments.store",
-            "experiments.settings",
-            "experiments.statistics",
-            "experiments.report",
+            "experiments.significance",
         ],
+    ),
+    "paper": (
+        "The paper as data: its experiments and claims, the comparison with its numbers, the report.",
+        ["paper.reproduce", "paper.experiment", "paper.tables", "paper.claims", "paper.report"],
     ),
     "adapters": ("In scikit-learn and in River.", ["adapters.sklearn", "adapters.river"]),
 }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from everlearn.streams import as_stream as as_stream
     from everlearn.streams import stream as stream
     from everlearn.streams.horizon import Horizon as Horizon
+    from everlearn.streams.playback import playback as playback
     from everlearn.streams.recording import record as record
     from everlearn.streams.recording import replay as replay
 
@@ -41,8 +42,9 @@ _HOMES = {
     "as_stream": "everlearn.streams",
     "learner": "everlearn.experiments.settings",
     "load": "everlearn.learners",
+    "playback": "everlearn.streams.playback",
     "record": "everlearn.streams.recording",
-    "replay": "everlearn.streams.recording",
+    "replay": "everlearn.streams.recording",  # deprecated: `playback`
     "run": "everlearn.engine.loop",
     "stream": "everlearn.streams",
 }

@@ -65,6 +65,7 @@ class Transaction:
         self._generator, self._random_state = generator, generator.get_state()
         self._undo: list[Callable[[], object]] = []
         self._pending: list[_Update] = []
+        self.norms: list[Tensor] = []  # of the steps taken; all must be finite in the end
         self._kept: set[int] = set()  # ids of tensors whose content is remembered
         self._committing = False
 

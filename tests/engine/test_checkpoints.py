@@ -144,7 +144,7 @@ def test_a_stream_of_ones_own_that_is_another_now_is_refused(tmp_path):
         go(batches(), progress=crash_after(50))
     with pytest.raises(CheckpointError, match="batch 12 of the stream 'own' is not what it was when"):
         go(batches(shift=1.0))
-    with pytest.raises(CheckpointError, match="ended after 5 batches, but 12 had come"):
+    with pytest.raises(CheckpointError, match="ended after 5 batches, but 12 had arrived"):
         go(batches(count=5))
     assert go(batches()).samples == 80
 
@@ -153,7 +153,7 @@ def test_what_can_not_be_kept_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(ValueError, match="say how many, with Evaluator"):
         run(*digits(), checkpoint=tmp_path / "run")
     CoPE(device="cpu").save(tmp_path / "learner")
-    with pytest.raises(CheckpointError, match="holds a learner alone and no run"):
+    with pytest.raises(CheckpointError, match="holds a learner and no run"):
         run(*digits(), Evaluator(every=5), checkpoint=tmp_path / "learner")
 
 

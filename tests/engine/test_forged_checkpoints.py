@@ -1,4 +1,4 @@
-"""Checkpoints of runs, well-formed and with the right checksum, that hold what no run wrote: one sentence each."""
+"""Forged checkpoints of runs, with a valid checksum but values that no run wrote: each gets one clear error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forgery import forged
 
 from everlearn import Clock, CoPE, Evaluator, Horizon, as_stream, checkpoint
 from everlearn.checkpoint import CheckpointError
-from everlearn.engine.loop import Run
+from everlearn.engine.loop import Run, RunOptions
 
 LABELS = ["a", 2, ("x", 1.5), None]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -32,8 +32,8 @@ def made(path: Path, case: str) -> Run:
     """A run that is kept in this file."""
     evaluator = Evaluator(every=2, representation=True, prequential=True)
     source = as_stream(batches(8), tests=batches(1)[0])
-    options = copy.deepcopy(OPTIONS[case])
-    return Run(CoPE(hidden=8, memory_size=20, device="cpu"), source, evaluator, checkpoint=path, **options)
+    options = RunOptions(evaluator, checkpoint=path, **copy.deepcopy(OPTIONS[case]))
+    return Run(CoPE(hidden=8, memory_size=20, device="cpu"), source, options)
 
 
 class Stop(BaseException):
@@ -41,11 +41,11 @@ class Stop(BaseException):
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def valid(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What is on file of a run that was stopped after five batches, for each case."""
     states = {}
     for case in OPTIONS:
-        path = tmp_path_factory.mktemp("sound") / "run"
+        path = tmp_path_factory.mktemp("valid") / "run"
         stopped = made(path, case)
 
         def stop(samples: int, stopped: Run = stopped) -> None:
@@ -73,31 +73,31 @@ def everything(run: Run) -> str:
         name: getattr(part, "tolist", lambda part=part: part)()
         for name, part in run.learner.state_dict().items()
     }
-    parts = (run.lookout, run.horizon, run.novelty, run.clock)
+    parts = (run.monitor, run.horizon, run.task_inference, run.clock)
     inside = [
         {} if part is None else {k: repr(v) for k, v in vars(part).items() if k != "evaluator"}
         for part in parts
     ]
-    return repr((state, inside, run.taken, run.arrived, run.missed, run.told, run.done, run.watch.seconds))
+    return repr((state, inside, run.taken, run.arrived, run.missed, run.t, run.done, run.watch.seconds))
 
 
 @pytest.mark.parametrize("case", OPTIONS)
-def test_the_forger_writes_what_a_run_wrote(case, sound, tmp_path) -> None:
-    checkpoint.write(sound[case], tmp_path / "run")
+def test_the_forger_writes_what_a_run_wrote(case, valid, tmp_path) -> None:
+    checkpoint.write(valid[case], tmp_path / "run")
     assert made(tmp_path / "run", case).finish().samples == 32
 
 
 @pytest.mark.parametrize("case", OPTIONS)
-def test_a_forged_run_is_taken_up_or_refused_in_one_sentence_and_unchanged(case, sound, tmp_path) -> None:
+def test_a_forged_run_is_loaded_or_refused_in_one_sentence_and_unchanged(case, valid, tmp_path) -> None:
     rng = random.Random(0)
     refused = []
     for _ in range(150):
-        state = sound[case] | {"run.record": as_tensor(forged(record_of(sound[case]), rng))}
+        state = valid[case] | {"run.record": as_tensor(forged(record_of(valid[case]), rng))}
         checkpoint.write(state, tmp_path / "run")
         run = made(tmp_path / "run", case)
         before = everything(run)
         try:
-            run.kept.resume()
+            run.checkpoint.resume()
         except CheckpointError as error:
             refused.append(str(error))
             unchanged = everything(run) == before
@@ -110,8 +110,8 @@ def test_a_forged_run_is_taken_up_or_refused_in_one_sentence_and_unchanged(case,
 @pytest.mark.parametrize(
     "name", ["record", "confusions", "prototypes", "horizon.generator", "horizon.samples"]
 )
-def test_a_tensor_of_a_run_that_is_not_what_it_was_is_refused(name, kind, sound, tmp_path) -> None:
-    state = dict(sound["a window"])
+def test_a_tensor_of_a_run_that_is_not_what_it_was_is_refused(name, kind, valid, tmp_path) -> None:
+    state = dict(valid["a window"])
     part = state.pop(f"run.{name}")
     changed = {"shorter": part[:-1], "another type": part.to(torch.int16), "another shape": part[None]}
     if kind != "absent":
@@ -122,7 +122,9 @@ def test_a_tensor_of_a_run_that_is_not_what_it_was_is_refused(name, kind, sound,
     if (name, kind) == ("horizon.samples", "another type"):
         assert run.finish().samples == 32  # samples may be of any type that a learner takes
         return
-    with pytest.raises(CheckpointError, match="is not the checkpoint of a run|holds a learner alone"):
+    with pytest.raises(
+        CheckpointError, match="is not a valid checkpoint of a run|holds a learner and no run"
+    ):
         run.finish()
     assert everything(run) == before
 
@@ -130,25 +132,25 @@ def test_a_tensor_of_a_run_that_is_not_what_it_was_is_refused(name, kind, sound,
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"taken": "5"}, "its 'taken' is missing or can't be read; give another place for the checkpoint"),
+        ({"taken": "5"}, "its 'taken' is missing or can't be read; give another path for the checkpoint"),
         ({"history": [{}]}, "the 'batches' of its evaluation 1 is missing or can't be read"),
-        ({"history": []}, "its confusions are not those of its evaluations"),
-        ({"correct": [1]}, "its 'correct' and 'sizes' are not of the same batches"),
-        ({"prototypes": [["a"], 2, 3, 4]}, "a label of it can't be read"),
+        ({"history": []}, "its confusion matrices do not belong to its evaluations"),
+        ({"correct": [1]}, "its 'correct' and 'sizes' differ in length"),
+        ({"prototypes": [["a"], 2, 3, 4]}, "one of its labels can't be read"),
         ({"prototypes": ["a"]}, "it has 4 prototypes for 1 labels"),
         ({"horizon": {}}, "the 'samples' of its horizon is missing or can't be read"),
         ({"late": 0.5}, "is of a run with another clock"),
     ],
 )
-def test_what_is_forged_is_named(change, sentence, sound, tmp_path) -> None:
-    state = sound["a window"]
+def test_what_is_forged_is_named(change, sentence, valid, tmp_path) -> None:
+    state = valid["a window"]
     checkpoint.write(state | {"run.record": as_tensor(record_of(state) | change)}, tmp_path / "run")
     with pytest.raises(CheckpointError, match=sentence):
         made(tmp_path / "run", "a window").finish()
 
 
-def test_a_forged_way_to_infer_t_is_named(sound, tmp_path) -> None:
-    state = sound["a clock"]
+def test_a_forged_way_to_infer_t_is_named(valid, tmp_path) -> None:
+    state = valid["a clock"]
     record = record_of(state)
     record["novelty"]["patience"] = "long"
     checkpoint.write(state | {"run.record": as_tensor(record)}, tmp_path / "run")

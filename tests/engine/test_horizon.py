@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 
@@ -146,7 +147,7 @@ def test_revisited_samples_are_neither_counted_nor_missing_from_progress():
 
 def test_a_horizon_of_a_task_is_refused_where_nobody_tells_t():
     unlabelled = [(x, y) for x, y, _ in numbered(2)]
-    with pytest.raises(ValueError, match='a horizon of one task must be told t, which .* infer="novelty"'):
+    with pytest.raises(ValueError, match='a horizon of one task needs t, which .* infer="novelty"'):
         run(Diary(), unlabelled, horizon=Horizon("task", epochs=2))
     run(Diary(), unlabelled, horizon=Horizon("task", epochs=2), infer="novelty")
 
@@ -155,15 +156,28 @@ def test_a_horizon_of_a_task_is_refused_where_nobody_tells_t():
     ("words", "sentence"),
     [
         ({"extent": "taks"}, "there is no horizon 'taks'; did you mean 'task'"),
-        ({"extent": "window"}, "a window is a horizon of so many samples, but window has None"),
-        ({"extent": "window", "samples": 0}, "but window has 0"),
-        ({"extent": "task", "samples": 5}, "but task has 5"),
+        ({"extent": "window"}, "a window needs a number of samples.*; got 'window' with samples=None"),
+        ({"extent": "window", "samples": 0}, "got 'window' with samples=0"),
+        ({"extent": "task", "samples": 5}, "no other horizon has one; got 'task' with samples=5"),
         ({"epochs": 0}, "epochs must be at least 1, not 0"),
     ],
 )
 def test_a_horizon_that_makes_no_sense_is_refused(words, sentence):
     with pytest.raises(ValueError, match=sentence):
         Horizon(**words)
+
+
+@pytest.mark.parametrize("kind", [">f4", "backward"])
+def test_arrays_that_torch_can_not_read_directly_are_revisited_as_well(kind):
+    """Big-endian arrays, and arrays with a negative stride."""
+    plain = np.arange(12, dtype=np.float32).reshape(6, 2)
+    x = plain.astype(">f4") if kind == ">f4" else plain[::-1].copy()[::-1]
+    states = []
+    for samples in (plain, x):
+        student = Finetune("mlp", hidden=4, device="cpu")
+        run(student, [(samples, ["a", "b"] * 3)], horizon=Horizon(epochs=3))
+        states.append([part for part in student.state_dict().values() if isinstance(part, torch.Tensor)])
+    assert same(*states)
 
 
 # Finetuning under another order and horizon

@@ -221,7 +221,7 @@ def test_a_label_that_is_none_names_the_batch():
 def test_a_generator_that_was_spent_is_refused():
     source = as_stream(iter(first(weather(), 2)))
     run(small(), source)
-    with pytest.raises(ValueError, match="gives its batches only once"):
+    with pytest.raises(ValueError, match="can be iterated only once"):
         run(small(), source)
 
 

@@ -116,7 +116,7 @@ def test_on_demand_the_evaluator_s_own_held_out_samples_are_the_default():
     student = given("a", "b", "c", "d")
     assert Evaluator(tests=TASKS).evaluate(student).accuracies == {0: 0.25, 1: 0.5}
     assert Evaluator(tests=TASKS[0]).evaluate(student).accuracies == {0: 0.25}
-    with pytest.raises(ValueError, match="nothing to evaluate on: give tests here or to the Evaluator"):
+    with pytest.raises(ValueError, match="nothing to evaluate on: pass tests here or to the Evaluator"):
         Evaluator().evaluate(student)
 
 
@@ -188,7 +188,7 @@ def test_a_rho_of_no_batches_is_refused(every):
     [
         ({"horizon": "al"}, "horizon is one of seen, all, current, not 'al'"),
         ({"concepts": "dynamic"}, "concepts is one of static, evolving, not 'dynamic'"),
-        ({"tests": [(1, 2, 3)]}, "tests are held-out samples and labels"),
+        ({"tests": [(1, 2, 3)]}, "tests must be held-out samples and labels"),
     ],
 )
 def test_a_setting_that_is_none_is_refused(words, sentence):

@@ -80,9 +80,9 @@ def test_a_worker_that_is_killed_is_missed():
     try:
         worker.submit(student, source.tests)
         worker._process.kill()
-        with pytest.raises(RuntimeError, match="the evaluation process ended before it had answered"):
+        with pytest.raises(RuntimeError, match="the evaluation process ended before it answered"):
             worker.collect(wait=True)
-        with pytest.raises(RuntimeError, match="the evaluation process ended before it had answered"):
+        with pytest.raises(RuntimeError, match="the evaluation process ended before it answered"):
             worker.submit(student, source.tests)
     finally:
         worker.close()

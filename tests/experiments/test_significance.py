@@ -27,6 +27,47 @@ def test_the_paired_test_is_scipys(samples):
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=1e-6)
 
 
+def by_formula(ours, others):
+    """The paired t-test from its definition: mean difference, interval and p, with Student's t of scipy alone."""
+    differences = [one - other for one, other in zip(ours, others, strict=True)]
+    n = len(differences)
+    mean = math.fsum(differences) / n
+    error = math.sqrt(math.fsum((value - mean) ** 2 for value in differences) / (n - 1) / n)
+    reach = stats.t.ppf(0.975, n - 1) * error
+    return mean, mean - reach, mean + reach, 2 * stats.t.sf(abs(mean) / error, n - 1)
+
+
+@given(pairs)
+def test_the_paired_test_is_its_definition_to_nine_digits(samples):
+    ours, others = zip(*samples, strict=True)
+    if np.ptp(np.subtract(ours, others)) < 1e-6:
+        return
+    found = paired(dict(enumerate(ours)), dict(enumerate(others)))
+    assert found[:4] == pytest.approx(by_formula(ours, others), rel=1e-9, abs=1e-9)
+
+
+@given(pairs)
+def test_welchs_test_is_its_definition_to_nine_digits(samples):
+    ours, others = (summary(side) for side in zip(*samples, strict=True))
+    if ours.std < 1e-6 or others.std < 1e-6:
+        return
+    one, other = ours.std**2 / ours.n, others.std**2 / others.n
+    freedom = (one + other) ** 2 / (one**2 / (ours.n - 1) + other**2 / (others.n - 1))
+    statistic = abs(ours.mean - others.mean) / math.sqrt(one + other)
+    assert welch(ours, others) == pytest.approx(2 * stats.t.sf(statistic, freedom), abs=1e-9)
+
+
+def test_nearly_equal_differences_give_no_warning_and_a_small_p():
+    found = paired({0: 94.0, 1: 94.2}, {0: 93.0, 1: 93.2})
+    assert found.mean == pytest.approx(1)
+    assert found.p < 1e-12
+
+
+def test_printed_means_without_deviation_agree_only_if_they_are_equal():
+    assert welch(Summary(90, 0.0, 5), Summary(90, 0.0, 5)) == 1
+    assert welch(Summary(90, 0.0, 5), Summary(91, 0.0, 5)) == 0
+
+
 def test_only_seeds_that_both_have_are_compared():
     found = paired({0: 10.0, 1: 20.0, 7: 99.0}, {0: 9.0, 1: 18.0, 3: 0.0})
     assert (found.mean, found.n) == (1.5, 2)
@@ -44,7 +85,7 @@ def test_welch_from_printed_means_is_scipys(samples):
     if np.ptp(ours) < 1e-6 or np.ptp(others) < 1e-6:
         return
     expected = stats.ttest_ind(ours, others, equal_var=False).pvalue
-    assert welch(summary(ours), summary(others)).p == pytest.approx(expected, abs=1e-9)
+    assert welch(summary(ours), summary(others)) == pytest.approx(expected, abs=1e-9)
 
 
 def test_one_seed_has_no_spread_and_is_not_tested():

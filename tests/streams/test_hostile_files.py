@@ -58,7 +58,7 @@ def test_a_gzipped_file_that_unpacks_to_more_than_the_dataset_has_is_refused(tin
     bomb = gzip.compress(header + bytes(50 * MEGABYTE))
     assert len(bomb) < 100_000
     said = spoilt(tiny, "mnist", tmp_path, IMAGES, bomb)
-    assert f"{IMAGES} holds more than the 4720 bytes that are expected of it" in said
+    assert f"{IMAGES} holds more than the 4720 bytes that are expected" in said
 
 
 def test_a_plain_file_that_is_larger_than_the_dataset_is_not_read_whole(tiny, tmp_path) -> None:

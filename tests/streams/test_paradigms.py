@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from everlearn import Finetune, Horizon, as_stream, learner, run, stream
-from everlearn.engine.loop import Run
+from everlearn.engine.loop import Run, RunOptions
 from everlearn.streams.paradigms import PARADIGMS, Paradigm, paradigm, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "framework.md"
@@ -82,7 +82,7 @@ def test_online_tells_no_t():
 
 
 def test_online_refuses_a_stream_that_is_not_iid():
-    with pytest.raises(ValueError, match='online learning is from an iid stream, .* scenario="iid"'):
+    with pytest.raises(ValueError, match='online learning needs an iid stream, .* scenario="iid"'):
         run(Told(), digits(), paradigm="online")
 
 
@@ -106,7 +106,7 @@ def test_a_horizon_that_is_given_comes_before_the_paradigm_s():
 def test_a_paradigm_of_ones_own_is_a_value_like_the_others():
     hidden_from_the_learner = Paradigm("mine", False, True, Horizon(), "batch")
     student = Told()
-    it = Run(student, digits(), told=hidden_from_the_learner)
+    it = Run(student, digits(), RunOptions(paradigm=hidden_from_the_learner))
     it.finish()
     assert set(student.told) == {None}
     assert it.evaluator.confined
@@ -114,7 +114,8 @@ def test_a_paradigm_of_ones_own_is_a_value_like_the_others():
 
 @pytest.mark.parametrize("name", PARADIGMS)
 def test_only_task_incremental_evaluation_is_told_t(name):
-    assert Run(Told(), digits("iid"), told=name).evaluator.confined == (name == "task-incremental")
+    opened = Run(Told(), digits("iid"), RunOptions(paradigm=name))
+    assert opened.evaluator.confined == (name == "task-incremental")
 
 
 def test_confined_to_the_classes_of_each_task_no_accuracy_is_lower():
@@ -145,14 +146,13 @@ def refused(source, **options):
 def test_a_learner_that_needs_t_is_refused_where_the_stream_hides_it():
     sentence = refused(digits("abrupt-drift"))
     assert sentence == (
-        "needy must be told t, which 'split-digits' hides; infer=\"novelty\" infers t from the stream"
+        "needy needs t, which 'split-digits' hides; infer=\"novelty\" infers t from the stream"
     )
 
 
 def test_a_learner_that_needs_t_is_refused_where_the_paradigm_hides_it():
     assert refused(digits(), paradigm="data-incremental") == (
-        "needy must be told t, which data-incremental learning hides; "
-        'infer="novelty" infers t from the stream'
+        'needy needs t, which data-incremental learning hides; infer="novelty" infers t from the stream'
     )
 
 
@@ -169,17 +169,15 @@ def test_a_learner_that_needs_more_than_t_is_told_so():
         needs = frozenset({"t", "tasks", "classes"})
 
     bare = [([[0.0, 1.0]], ["a"])]
-    with pytest.raises(
-        ValueError, match="needier must be told classes and t and tasks, which 'own' hides; in"
-    ):
+    with pytest.raises(ValueError, match="needier needs classes and t and tasks, which 'own' hides; in"):
         run(Needier(), bare)
-    with pytest.raises(ValueError, match="needier must be told classes and tasks, which 'own' hides$"):
+    with pytest.raises(ValueError, match="needier needs classes and tasks, which 'own' hides$"):
         run(Needier(), bare, infer="novelty")
     run(Needier(), as_stream([(*bare[0], 0)], tasks=1, classes=["a"]))
 
 
 def test_a_paradigm_that_tells_t_is_refused_where_there_is_none():
-    with pytest.raises(ValueError, match="class-incremental learning must be told t, .* infer="):
+    with pytest.raises(ValueError, match="class-incremental learning needs t, .* infer="):
         run(Told(), digits("abrupt-drift"), paradigm="class-incremental", horizon=Horizon())
     student = Told()
     run(student, digits("abrupt-drift"), paradigm="class-incremental", infer="novelty")

@@ -1,4 +1,4 @@
-"""Streams on file: replayed exactly, safe against crashes, and clear about damage."""
+"""Recorded streams: played back exactly, safe against crashes, and clear about damage."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+import everlearn
 from everlearn.streams import as_stream, stream
-from everlearn.streams.recording import RecordingError, record, recording, replay
+from everlearn.streams.playback import playback
+from everlearn.streams.recording import RecordingError, record, recording
 from everlearn.streams.scenarios import SCENARIOS
 
 labels = st.recursive(
@@ -55,20 +57,20 @@ def assert_same_batches(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_scenario_is_replayed_exactly(scenario: str, path: Path) -> None:
+def test_every_scenario_is_played_back_exactly(scenario: str, path: Path) -> None:
     s = stream("split-digits", scenario=scenario, seed=3, batch_size=50)
     again = record(s, path)
     assert_same_batches(s, again)
-    assert_same_batches(s, replay(path))
+    assert_same_batches(s, playback(path))
     assert_same_batches(s.tests, again.tests)
     for fact in ("name", "seed", "samples", "batch_size", "imbalance", "tells", "tasks", "classes"):
         assert getattr(again, fact) == getattr(s, fact), fact
     assert len(again) == len(s)
 
 
-def test_a_replayed_stream_can_be_replayed_at_once_by_many(path: Path) -> None:
+def test_a_recording_can_be_played_back_several_times_at_once(path: Path) -> None:
     again = record(stream("split-digits"), path)
-    readers = [iter(again), iter(again), iter(replay(path))]
+    readers = [iter(again), iter(again), iter(playback(path))]
     for one, other, third in zip(*readers, strict=True):
         assert_same_batches([one, one], [other, third])
 
@@ -104,7 +106,7 @@ def test_labels_in_arrays_of_words_come_back_as_they_were(path: Path) -> None:
     assert other.y == ["cat", 1]
 
 
-def test_what_is_replayed_may_be_written_to(path: Path) -> None:
+def test_arrays_of_a_playback_are_writable(path: Path) -> None:
     for x, _, _ in record([(np.zeros((2, 3)), ["a", "b"]), (torch.zeros(2, 3), ["a", "b"])], path):
         x += 1
 
@@ -123,8 +125,8 @@ def test_the_labels_and_tests_of_a_users_own_stream_are_kept(path: Path) -> None
 
 def test_a_batch_is_on_file_before_it_is_handed_on(path: Path) -> None:
     for number, batch in enumerate(recording(stream("split-digits"), path, samples=50), 1):
-        *_, last = replay(path)
-        assert len(replay(path)) == number
+        *_, last = playback(path)
+        assert len(playback(path)) == number
         assert torch.equal(last.x, batch.x)
 
 
@@ -147,7 +149,7 @@ def test_an_error_midway_comes_through_and_what_came_before_is_kept(path: Path) 
 
     with pytest.raises(KeyError, match="unplugged"):
         record(sensor(), path)
-    assert [y for _, y, _ in replay(path)] == [["a"]]
+    assert [y for _, y, _ in playback(path)] == [["a"]]
 
 
 def test_an_empty_stream_is_an_empty_recording(path: Path) -> None:
@@ -155,7 +157,7 @@ def test_an_empty_stream_is_an_empty_recording(path: Path) -> None:
     assert (list(again), len(again), again.samples) == ([], 0, 0)
 
 
-def test_replay_holds_one_batch_in_memory(path: Path) -> None:
+def test_playback_holds_one_batch_in_memory(path: Path) -> None:
     megabyte = np.zeros((16, 1 << 16), np.uint8)
     again = record(((megabyte, [0] * 16) for _ in range(40)), path)
     tracemalloc.start()
@@ -174,20 +176,20 @@ def cut(path: Path, size: int) -> None:
     path.write_bytes(content[:size])
 
 
-def test_wherever_a_crash_cuts_the_file_the_whole_batches_before_are_replayed(path: Path) -> None:
+def test_wherever_a_crash_cuts_the_file_the_whole_batches_before_are_played_back(path: Path) -> None:
     ends = [path.stat().st_size for _ in recording([(np.eye(2), ["a", "b"])] * 3, path)]
     whole = path.read_bytes()
     for size in range(ends[0], ends[2]):
         path.write_bytes(whole[:size])
         if size in ends:
-            assert len(list(replay(path))) == ends.index(size) + 1
+            assert len(list(playback(path))) == ends.index(size) + 1
             continue
         batches = 1 if size < ends[1] else 2
         with pytest.warns(
             UserWarning,
-            match=f"cut off in the middle of batch {batches + 1}; only what came before, {batches} whole",
+            match=f"cut off in the middle of batch {batches + 1}; only the complete batches before it",
         ):
-            again = replay(path)
+            again = playback(path)
         assert len(list(again)) == batches
 
 
@@ -197,16 +199,16 @@ def test_a_file_cut_off_in_its_beginning_is_refused(path: Path) -> None:
     for size in range(60):
         path.write_bytes(whole[:size])
         with pytest.raises(RecordingError, match=r"some\.stream is "):
-            replay(path)
+            playback(path)
 
 
-def test_a_changed_byte_is_never_replayed_as_if_it_were_right(path: Path) -> None:
+def test_a_changed_byte_is_always_detected(path: Path) -> None:
     record([(np.eye(2, dtype=np.uint8), ["a", "b"]), (np.eye(2), ["c", "d"])], path)
     whole = path.read_bytes()
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x20]) + whole[place + 1 :])
-        with pytest.raises(RecordingError, match=r"some\.stream is (damaged in|no recorded stream)"):
-            list(replay(path))
+        with pytest.raises(RecordingError, match=r"some\.stream is (damaged in|not a recorded stream)"):
+            list(playback(path))
 
 
 def test_damage_is_named_by_the_file_and_the_batch(path: Path) -> None:
@@ -214,7 +216,7 @@ def test_damage_is_named_by_the_file_and_the_batch(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    batches = iter(replay(path))
+    batches = iter(playback(path))
     next(batches), next(batches)
     with pytest.raises(RecordingError, match=r"some\.stream is damaged in batch 3 \(its checksum differs\)"):
         next(batches)
@@ -224,14 +226,14 @@ def test_damage_is_named_by_the_file_and_the_batch(path: Path) -> None:
 def test_a_foreign_file_is_refused(content: bytes, path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(
-        RecordingError, match=r"some\.stream is no recorded stream; give a file that `record` wrote"
+        RecordingError, match=r"some\.stream is not a recorded stream; pass a file that `record` wrote"
     ):
-        replay(path)
+        playback(path)
 
 
 def test_a_missing_file_is_one_sentence(path: Path) -> None:
     with pytest.raises(RecordingError, match=r"some\.stream can't be read: No such file or directory$"):
-        replay(path)
+        playback(path)
 
 
 # Mistakes
@@ -240,7 +242,7 @@ def test_a_missing_file_is_one_sentence(path: Path) -> None:
 def test_a_file_that_is_there_is_never_written_over(path: Path) -> None:
     path.write_text("yesterday")
     with pytest.raises(
-        RecordingError, match=r"some\.stream exists already; delete it or choose another name"
+        RecordingError, match=r"some\.stream already exists; delete it or choose another name"
     ):
         record(stream("split-digits"), path)
     assert path.read_text() == "yesterday"
@@ -256,12 +258,12 @@ def test_what_is_no_label_is_named_by_its_batch(label: Any, path: Path) -> None:
     batches = [(np.zeros((1, 2)), ["a"]), (np.zeros((1, 2)), [label])]
     with pytest.raises(RecordingError, match="batch 2 can't be recorded: a label is a str, int"):
         record(batches, path)
-    assert len(replay(path)) == 1
+    assert len(playback(path)) == 1
 
 
 def test_samples_without_plain_bytes_are_refused(path: Path) -> None:
     with pytest.raises(
-        RecordingError, match="batch 1 can't be recorded: an array of object has no plain bytes"
+        RecordingError, match="batch 1 can't be recorded: an array of object can't be stored as plain bytes"
     ):
         record([(np.array([[object()]]), ["a"])], path)
 
@@ -269,3 +271,36 @@ def test_samples_without_plain_bytes_are_refused(path: Path) -> None:
 def test_no_samples_at_all_cannot_be_asked_for(path: Path) -> None:
     with pytest.raises(ValueError, match="samples must be at least 1, or None for the whole stream, not 0"):
         record([], path, samples=0)
+
+
+# Older versions
+
+RECORDED_BY_0_1 = Path(__file__).with_name("recorded_by_0.1.0.stream")
+
+
+def small_stream() -> Any:
+    batches = [
+        (np.arange(6, dtype=np.uint8).reshape(3, 2), ["a", (1, b"x"), None], 0),
+        (torch.tensor([[0.5, -1.0]]), torch.tensor([7]), 1),
+        (np.ones((1, 2)), [2.5], 1),
+    ]
+    tests = [(np.eye(2), [1.5, True])]
+    return as_stream(batches, name="sensor", tests=tests, tasks=2, classes=["a", 2.5])
+
+
+def test_a_recording_of_version_0_1_plays_back() -> None:
+    old, expected = playback(RECORDED_BY_0_1), small_stream()
+    assert_same_batches(old, expected)
+    assert_same_batches(old.tests, expected.tests)
+    assert (old.name, old.tasks, old.classes, old.samples) == ("sensor", 2, ["a", 2.5], 5)
+
+
+def test_the_file_format_is_that_of_version_0_1(path: Path) -> None:
+    record(small_stream(), path)
+    assert path.read_bytes() == RECORDED_BY_0_1.read_bytes()
+
+
+def test_the_old_name_replay_still_works_with_a_deprecation_warning() -> None:
+    with pytest.warns(DeprecationWarning, match=r"replay is deprecated .* use everlearn\.playback"):
+        old = everlearn.replay(RECORDED_BY_0_1)
+    assert_same_batches(old, everlearn.playback(RECORDED_BY_0_1))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from everlearn.streams import datasets, stream
 from everlearn.streams.dataset_stream import DatasetStream
-from everlearn.streams.domains import Permutation, Rotation
+from everlearn.streams.domain_incremental import Permutation, Rotation
 from everlearn.streams.scenarios import SCENARIOS
 from everlearn.streams.task_split import as_tensor
 
@@ -243,14 +243,14 @@ def test_the_first_domain_is_as_it_is_and_every_domain_has_all_classes() -> None
 @unhurried
 def test_a_permutation_is_a_bijection_and_the_tests_use_the_same_one(seed: int, domains: int) -> None:
     s = digits("permuted", domains, seed, batch_size=5000)
-    looks = [stretch.look for stretch in s.arrangement.stretches]
-    assert len(looks) == domains == len(s.tests)
+    transforms = [segment.transform for segment in s.arrangement.segments]
+    assert len(transforms) == domains == len(s.tests)
     for (x, _, t), order in zip(s, s.order, strict=True):
         if t > 0:
-            places = looks[t].places
-            assert torch.equal(places.sort().values, torch.arange(64))
-            assert torch.equal(x, s.x[order][:, places])
-            assert torch.equal(s.tests[t][0], s.tests[0][0][:, places])
+            order_of_inputs = transforms[t].order
+            assert torch.equal(order_of_inputs.sort().values, torch.arange(64))
+            assert torch.equal(x, s.x[order][:, order_of_inputs])
+            assert torch.equal(s.tests[t][0], s.tests[0][0][:, order_of_inputs])
 
 
 def test_permutations_differ_from_domain_to_domain() -> None:
@@ -289,7 +289,7 @@ def test_a_turned_picture_keeps_its_middle_and_its_brightness() -> None:
 
 
 def test_samples_that_are_no_square_pictures_cannot_be_turned() -> None:
-    with pytest.raises(ValueError, match="samples of 10 inputs are no square pictures"):
+    with pytest.raises(ValueError, match="samples of 10 inputs are not square images"):
         Rotation(45)(torch.zeros(2, 10))
 
 
@@ -384,15 +384,15 @@ def test_the_concept_in_force_is_that_of_the_last_sample_sent() -> None:
         ({"scenario": "recurring", "amount": 1.5}, "a whole number of at least 1, not 1.5"),
         ({"scenario": "recurring", "amount": 1000}, "can't come 1000 times; choose a smaller amount"),
         ({"scenario": "permuted", "amount": 5000}, "1442 samples can't make 5000 domains"),
-        ({"amount": 0.5}, "the scenario split takes no amount, but 0.5 was given; leave it out"),
+        ({"amount": 0.5}, "the scenario split has no amount, but 0.5 was given; leave it out"),
         (
             {"scenario": "blurry", "imbalance": 1},
-            "imbalance goes with the scenarios split and iid, not with blurry",
+            "imbalance works with the scenarios split and iid, not with blurry",
         ),
-        ({"imbalance": 6}, "imbalance names one of the tasks 1 to 5 of split-digits, not 6"),
+        ({"imbalance": 6}, "imbalance must be one of the tasks 1 to 5 of split-digits, not 6"),
         ({"batch_size": 0}, "batch_size must be a whole number, at least 1, not 0"),
         ({"batch_size": 2.5}, "batch_size must be a whole number, at least 1, not 2.5"),
-        ({"seed": "x"}, "a seed is a whole number, not 'x'"),
+        ({"seed": "x"}, "seed must be a whole number, not 'x'"),
     ],
 )
 def test_a_mistake_is_one_clear_sentence(arguments: dict[str, object], sentence: str) -> None:

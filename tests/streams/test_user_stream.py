@@ -151,16 +151,14 @@ def test_no_batch_is_kept() -> None:
 def test_a_generator_can_be_iterated_once_and_says_so() -> None:
     s = as_stream(((X, Y) for _ in range(3)), name="sensor")
     assert len(list(s)) == 3
-    with pytest.raises(
-        ValueError, match="'sensor' comes from a generator, which gives its batches only once"
-    ):
+    with pytest.raises(ValueError, match="'sensor' comes from a generator, which can be iterated only once"):
         iter(s)
 
 
 def test_a_generator_that_was_left_midway_can_not_be_begun_again() -> None:
     s = as_stream((X, Y) for _ in itertools.count())
     next(iter(s))
-    with pytest.raises(ValueError, match="it has been iterated; make it anew"):
+    with pytest.raises(ValueError, match="it has been; create it again"):
         list(s)
 
 
@@ -193,7 +191,7 @@ def test_an_error_of_the_users_generator_comes_through_untouched() -> None:
 )
 def test_an_item_that_is_no_batch_is_named_by_its_number(item: Any, kind: str) -> None:
     s = as_stream([(X, Y), item])
-    sentence = rf"batch 2 of the stream 'own' is {kind}, where a tuple \(x, y\) or \(x, y, t\) was expected"
+    sentence = rf"batch 2 of the stream 'own' is {kind}, but a tuple \(x, y\) or \(x, y, t\) was expected"
     with pytest.raises(ValueError, match=sentence):
         list(s)
 
@@ -202,7 +200,7 @@ def test_an_item_that_is_no_batch_is_named_by_its_number(item: Any, kind: str) -
     ("t", "shown"), [([0, 1, 1], "0, 1"), ("monday", "'monday'"), (0.5, "0.5"), (True, "True")]
 )
 def test_a_batch_belongs_to_one_task(t: Any, shown: str) -> None:
-    with pytest.raises(ValueError, match=f"batch 1 of the stream 'own' has t = {shown}, where one integer"):
+    with pytest.raises(ValueError, match=f"batch 1 of the stream 'own' has t = {shown}, but one integer"):
         list(as_stream([(X, Y, t)]))
 
 
@@ -212,13 +210,13 @@ def test_arrays_of_different_lengths_are_no_stream() -> None:
 
 
 def test_a_number_is_no_stream() -> None:
-    with pytest.raises(ValueError, match="not from an int; give an iterable of"):
+    with pytest.raises(ValueError, match="not from an int; pass an iterable of"):
         as_stream(3)
 
 
 def test_tests_that_are_no_pairs_are_refused() -> None:
     for tests in ([X], [(X, Y, 0)], [(X, Y[:3])]):
-        with pytest.raises(ValueError, match="tests are held-out samples and labels"):
+        with pytest.raises(ValueError, match="tests must be held-out samples and labels"):
             as_stream([(X, Y)], tests=tests)
 
 

@@ -116,10 +116,9 @@ def test_a_step_that_is_not_too_long_stays_as_it_is(kind):
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("kind", [mlp, other])
 @pytest.mark.parametrize("wild", [1e30, float("nan"), float("inf")])
-def test_a_step_that_is_not_finite_is_refused_and_nothing_has_moved(kind, wild):
-    network = kind()
+def test_a_step_through_a_chain_that_is_not_finite_is_refused_and_nothing_has_moved(wild):
+    network = mlp()
     before = [part.detach().clone() for part in network.parameters()]
     passed = SGD(network, list(network.parameters()), 0.1).forward(torch.full((3, 12), 1e30))
     with pytest.raises(NotFinite, match="infinite or NaN.*lower learning_rate"):

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _help() -> str:
     from everlearn import learners, streams
-    from everlearn.experiments.experiment import experiments
+    from everlearn.paper.experiment import experiments
 
     return HELP.format(
         learners=" ".join(learners.registry()),

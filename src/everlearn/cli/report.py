@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from everlearn.cli.flags import in_one_sentence
-from everlearn.experiments.reproduce import STORE
+from everlearn.experiments.sweep import STORE
 
 __all__ = ["ReportFlags", "command"]
 
@@ -37,13 +37,13 @@ class ReportFlags:
 
 def command(words: list[str]) -> int:
     """Write what is asked for; returns the exit code."""
+    from everlearn.experiments.collect import collect_runs
     from everlearn.experiments.export import write_csv, write_json
     from everlearn.experiments.store import Store
-    from everlearn.experiments.tables import read
 
     flags = in_one_sentence(lambda: tyro.cli(ReportFlags, args=words, prog="everlearn report"))
     _check_experiments(flags.experiments)
-    records = read(flags.stores)
+    records = collect_runs(flags.stores)
     if flags.csv is not None:
         write_csv(records, flags.csv)
         print(f"{len(records)} runs: {flags.csv}")
@@ -54,8 +54,8 @@ def command(words: list[str]) -> int:
         into = Store(flags.merge)
         print(f"{into.merge(records)} runs came into {flags.merge}, which has {len(into.records())} now")
     if flags.csv is None and flags.json is None and flags.merge is None:
-        from everlearn.experiments.experiment import experiment
-        from everlearn.experiments.report import write
+        from everlearn.paper.experiment import experiment
+        from everlearn.paper.report import write
 
         write(list(flags.stores), flags.out, [experiment(name) for name in flags.experiments] or None)
         print(f"report: {flags.out}")
@@ -64,7 +64,7 @@ def command(words: list[str]) -> int:
 
 def _check_experiments(names: tuple[str, ...]) -> None:
     """Refuse a store among the experiments, where it comes if it is named after them."""
-    from everlearn.experiments.experiment import experiments
+    from everlearn.paper.experiment import experiments
 
     for name in names:
         store = Path(name).exists() or name.endswith(".sqlite")

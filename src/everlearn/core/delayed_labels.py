@@ -125,7 +125,9 @@ def _ids(ids: Any, where: str) -> list[Label]:
         raise ValueError(
             f"{where} takes a sequence of ids, each a str, int, float, bool, bytes, None or a tuple of these"
         ) from None
-    if len(set(checked)) < len(checked):
-        twice = next(key for place, key in enumerate(checked) if key in checked[:place])
-        raise ValueError(f"{where} got the id {shortened(twice)} twice")
+    seen: set[Label] = set()
+    for key in checked:
+        if key in seen:
+            raise ValueError(f"{where} got the id {shortened(key)} twice")
+        seen.add(key)
     return checked

@@ -10,6 +10,7 @@ and state.
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from abc import ABC, abstractmethod
@@ -43,7 +44,7 @@ from everlearn.randomness import DrawFrom
 from everlearn.streams.horizon import Horizon
 from everlearn.training.averaging import WeightAverage
 from everlearn.training.cuda_graph import Captured, Graphed
-from everlearn.training.sgd import SGD, finite_norm
+from everlearn.training.sgd import SGD, NotFinite, finite_norm
 from everlearn.transaction import atomic, current
 
 __all__ = ["Learner", "NotLearntYet", "Settings"]
@@ -166,9 +167,19 @@ class Learner(ABC):
         """Learn from a batch as the plan says, on the device."""
         self.prepare_network()
         drawing = DrawFrom(self.generator) if self._network_draws else nullcontext()
-        # A caller may have switched gradients off.
-        with drawing, torch.inference_mode(False), torch.enable_grad():
-            (self.graphs or self.learn)(x.to(self.device), plan.on(self.device))
+        try:  # a caller may have switched gradients off
+            with drawing, torch.inference_mode(False), torch.enable_grad():
+                (self.graphs or self.learn)(x.to(self.device), plan.on(self.device))
+        except RuntimeError as error:
+            if "can't allocate memory" not in str(error):
+                raise
+            raise MemoryError(
+                f"out of memory: a batch of {len(x)} samples of {len(self.labels)} classes is too large to learn "
+                "from at once; observe it in parts"
+            ) from None
+        transaction = current()
+        if transaction is not None and not all(map(math.isfinite, transaction.norms)):
+            raise NotFinite
         if self._finite_buffers and self.device.type == "cpu":
             finite_norm(self._finite_buffers)
 
@@ -410,6 +421,8 @@ class Learner(ABC):
             states.check_network(self, states.under("network.", state))  # what else there is depends on it
             self.average.network.load_state_dict(states.under("average.", state))
             self.newest = int(state["newest"])
+            if not 0 <= self.newest <= self.batches:
+                raise ValueError(f"newest is {self.newest} in the state of {self.batches} batches")
 
     def identity(self) -> dict[str, Any]:
         """What a state and the learner that loads it must agree on, and two learners that merge."""

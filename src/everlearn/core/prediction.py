@@ -75,9 +75,15 @@ def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor]
             f"{type(learner).__name__} has seen no batch yet: observe one first, then {method}"
         )
     parts = torch.split(learner.checked(x, method), CHUNK)
-    return evaluate(
-        learner, lambda: torch.cat([function(as_input(part.to(learner.device))) for part in parts])
-    )
+    try:
+        return evaluate(
+            learner, lambda: torch.cat([function(as_input(part.to(learner.device))) for part in parts])
+        )
+    except Exception as error:
+        if isinstance(learner.given, str):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"the network can't take the samples of this {method}: {reason}") from error
 
 
 @torch.no_grad()

@@ -108,6 +108,8 @@ def check_samples(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: t
     """Refuse a batch that is empty, of another shape or type than the first one was, or not finite."""
     if x.ndim > 0 and len(x) == 0:
         raise ValueError(f"{where} got an empty batch")
+    if x.numel() == 0:
+        raise ValueError(f"{where} got x of shape {list(x.shape)}: samples without values")
     if x.ndim == 0 or (x.ndim == 1 and shape != ()):
         raise ValueError(f"{where} got x of shape {list(x.shape)}, but it takes a batch of samples, [n, ...]")
     if shape is not None and tuple(x.shape[1:]) != shape:

@@ -1,0 +1,1 @@
+"""How a learner meets a stream: the loop, the clock, cohorts of seeds on a GPU."""

@@ -1,7 +1,7 @@
-"""A run on disk, in one file: the learner, where in the stream it is, and what was measured so far.
+"""A run on disk, in one file: the learner, its position in the stream, and the measurements so far.
 
-The file is a learner's checkpoint with the run beside it, so that `load` takes up the learner of a run as well.
-It is written anew as a whole and renamed, so that learner, position and metrics are always of one moment.
+The file is a learner's checkpoint with the run added, so `load` can read the learner of a run too. Every write
+replaces the whole file atomically, so learner, position and measurements always belong to the same moment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.core.state import under
-from everlearn.engine.run_record import PLAIN, SEEN, read_record
+from everlearn.engine.run_record import OF_MONITOR, OF_RUN, read_record
 from everlearn.evaluation.record import to_record
 from everlearn.memory.labels import as_labels, encode_label
 from everlearn.messages import differing
@@ -28,144 +28,142 @@ from everlearn.streams.base import Batch, native
 
 if TYPE_CHECKING:
     from everlearn.engine.loop import Run
-    from everlearn.evaluation.worker import EvaluationWorker
 
-__all__ = ["Kept"]
+__all__ = ["RunCheckpoint"]
 
 
-class Kept:
-    """The file that holds a run, and what the run does with it."""
+class RunCheckpoint:
+    """The file that holds a run.
+
+    last_batch: the last batch that was taken from the stream.
+    """
 
     def __init__(self, run: Run, path: str | os.PathLike[str]) -> None:
         self.run, self.path = run, Path(path)
-        self.latest: Batch | None = None  # the last batch that was taken from the stream
-        self._taken, self._fingerprint = (
-            0,
-            0,
-        )  # at the last checkpoint: how many were, and what the last was like
+        self.last_batch: Batch | None = None
+        self._resumed_at = self._fingerprint = (
+            0  # of the file: how many batches were taken, and the last of them
+        )
         if run.evaluator.every is None:
             raise ValueError(
                 "a checkpoint is written after every so many batches: say how many, "
                 "with Evaluator(every=N) or --every N"
             )
-        if run.lookout.detector is not None:
+        if run.monitor.detector is not None:
             raise ValueError(
-                "a run with a drift detector can't be kept on disk: detectors have no state to write"
+                "a run with a drift detector can't have a checkpoint: detectors have no state to write"
             )
 
     def resume(self) -> bool:
-        """Take up the run where the file says it is, if there is one; True if it has ended."""
+        """Continue the run in the file, if there is one; returns whether that run has ended."""
         if self.path.exists():
             self._fingerprint = restore(self.run, self.path)
-            self._taken = self.run.taken
+            self._resumed_at = self.run.taken
             self.run.progress(self.run.arrived)
         return self.run.done
 
-    def save(self, worker: EvaluationWorker | None = None) -> None:
-        """Write the run as it is now, all evaluations included; the time that takes is not the learner's."""
-        if worker is not None:
-            self.run.lookout.history += worker.collect(wait=True)
+    def save(self) -> None:
+        """Write the run as it is now, all evaluations included. The learner's time does not include this."""
+        self.run.monitor.collect(wait=True)
         with self.run.watch.stopped():
-            save(self.run, self.path, 0 if self.latest is None else fingerprint(self.latest))
+            save(self.run, self.path, 0 if self.last_batch is None else fingerprint(self.last_batch))
 
     def end(self) -> None:
-        """Write the run as it has ended."""
+        """Write the run as ended."""
         self.run.done = True
         save(self.run, self.path, 0)
 
-    def recognised(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The stream from its beginning, or a CheckpointError where it is not the one that was learnt."""
+    def verified(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The stream from its beginning; a CheckpointError if it is not the stream that was learnt."""
         number = 0
         for number, batch in enumerate(batches, 1):
-            if number == self._taken and fingerprint(batch) != self._fingerprint:
+            if number == self._resumed_at and fingerprint(batch) != self._fingerprint:
                 raise CheckpointError(
                     f"batch {number} of the stream {self.run.stream.name!r} is not what it was when {self.path} "
-                    "was written: a run goes on with the same stream, from its beginning"
+                    "was written: a run resumes with the same stream, from its beginning"
                 )
             yield batch
-        if number < self._taken:
+        if number < self._resumed_at:
             raise CheckpointError(
-                f"the stream {self.run.stream.name!r} ended after {number} batches, but {self._taken} had come "
-                f"when {self.path} was written"
+                f"the stream {self.run.stream.name!r} ended after {number} batches, but {self._resumed_at} had "
+                f"arrived when {self.path} was written"
             )
 
 
 def save(run: Run, path: Path, last: int) -> None:
     """Write a run as it is now, atomically. last: the fingerprint of the last batch it took."""
-    lookout, clock, novelty = run.lookout, run.clock, run.novelty
-    history, confusions = to_record(lookout.history)
+    monitor, clock, inference = run.monitor, run.clock, run.task_inference
+    history, confusions = to_record(monitor.history)
     record = {
         "terms": _terms(run),
         "last": last,
-        "met": sorted(lookout.met),
-        "looked": lookout.looked,
+        "met": sorted(monitor.concepts),
         "seconds": run.watch.seconds,
-        "late": None if clock is None else clock._late,
-        "novelty": None if novelty is None else _plain(vars(novelty)),
+        "late": None if clock is None else clock.delay,
+        "novelty": None if inference is None else _plain(vars(inference)),
         "history": history,
-        "prototypes": [encode_label(label) for label in lookout.prototypes],
-        **{name: getattr(run, name) for name in PLAIN},
-        **{name: getattr(lookout, name) for name in SEEN},
+        "prototypes": [encode_label(label) for label in monitor.prototypes],
+        **{name: getattr(run, attribute) for name, attribute in OF_RUN.items()},
+        **{name: getattr(monitor, attribute) for name, attribute in OF_MONITOR.items()},
     }
     state = run.learner.state_dict()
     kept, samples = run.horizon.state()
     state["run.record"] = _as_bytes({**record, "horizon": kept})
     state["run.confusions"] = confusions
     state |= {f"run.horizon.{name}": part for name, part in samples.items()}
-    if lookout.prototypes:
-        state["run.prototypes"] = torch.stack(list(lookout.prototypes.values()))
+    if monitor.prototypes:
+        state["run.prototypes"] = torch.stack(list(monitor.prototypes.values()))
     checkpoint.write(state, path)
 
 
 def restore(run: Run, path: Path) -> int:
-    """Take up a run that `save` wrote, whole or not at all; returns the fingerprint of the last batch it took."""
+    """Load a run that `save` wrote, completely or not at all; returns the fingerprint of its last batch."""
     state = checkpoint.read(path)
     if "run.record" not in state:
-        raise CheckpointError(
-            f"{path} holds a learner alone and no run: give another place for the checkpoint"
-        )
+        raise CheckpointError(f"{path} holds a learner and no run: give another path for the checkpoint")
     try:
         record = read_record(state, under("run.horizon.", state))
     except ValueError as error:
         raise CheckpointError(
-            f"{path} is not the checkpoint of a run that everlearn wrote: {error}; "
-            "give another place for the checkpoint"
+            f"{path} is not a valid checkpoint of a run: {error}; give another path for the checkpoint"
         ) from None
     values = record.values
-    mine = json.loads(json.dumps(_terms(run)))
+    ours = json.loads(json.dumps(_terms(run)))
     for part, value in values["terms"].items():
-        if mine.get(part) != value:
-            theirs, ours = differing(value, mine.get(part))
+        if ours.get(part) != value:
+            theirs, mine = differing(value, ours.get(part))
             raise CheckpointError(
-                f"{path} is of a run with the {part} {theirs!r}, while this one has {ours!r}: "
-                "run the same command again, or give another place for the checkpoint"
+                f"{path} is of a run with the {part} {theirs!r}, while this one has {mine!r}: "
+                "run the same command again, or give another path for the checkpoint"
             )
-    if (run.clock is None) != (values["late"] is None) or (run.novelty is None) != (record.novelty is None):
+    if (run.clock is None) != (values["late"] is None) or (run.task_inference is None) != (
+        record.novelty is None
+    ):
         raise CheckpointError(
             f"{path} is of a run with another clock or another way to infer t: "
-            "run the same command again, or give another place for the checkpoint"
+            "run the same command again, or give another path for the checkpoint"
         )
     run.learner.load_state_dict(_of_learner(state))
-    # From here on nothing can fail: the run is taken up as a whole.
-    for name in PLAIN:
-        setattr(run, name, values[name])
+    # From here on nothing can fail, so the run is restored completely.
+    for name, attribute in OF_RUN.items():
+        setattr(run, attribute, values[name])
     run.watch.seconds = values["seconds"]
     if run.clock is not None:
-        run.clock._late = values["late"]
-    if run.novelty is not None:
-        vars(run.novelty).update(record.novelty or {})
-    lookout = run.lookout
-    for name in SEEN:
-        setattr(lookout, name, values[name])
-    lookout.met, lookout.looked = set(values["met"]), values["looked"]
-    lookout.history = record.history
-    lookout.prototypes = {label: vector.to(run.learner.device) for label, vector in record.prototypes.items()}
+        run.clock.delay = values["late"]
+    if run.task_inference is not None:
+        vars(run.task_inference).update(record.novelty or {})
+    monitor = run.monitor
+    for name, attribute in OF_MONITOR.items():
+        setattr(monitor, attribute, values[name])
+    monitor.concepts = set(values["met"])
+    monitor.history = record.history
+    monitor.prototypes = {label: vector.to(run.learner.device) for label, vector in record.prototypes.items()}
     run.horizon.restore(*record.horizon)
     return int(values["last"])
 
 
 def fingerprint(batch: Batch) -> int:
-    """A number that tells this batch from another, to find that a stream is not the one it was."""
+    """A checksum of a batch, to notice that a stream is not the same."""
     samples = torch.as_tensor(native(batch.x)).detach().cpu().contiguous()
     labels = json.dumps([encode_label(label) for label in as_labels(batch.y)])
     if samples.numel() == 0:
@@ -175,7 +173,7 @@ def fingerprint(batch: Batch) -> int:
 
 
 def _terms(run: Run) -> dict[str, Any]:
-    """What a run and the one that goes on with it must agree on, besides the learner's own."""
+    """The options that a run and its continuation must share; the learner's state has its own."""
     evaluator = dataclasses.asdict(dataclasses.replace(run.evaluator, tests=None))
     stream, clock = run.stream, run.clock
     return {
@@ -191,7 +189,7 @@ def _terms(run: Run) -> dict[str, Any]:
         "evaluator": evaluator,
         "horizon": dataclasses.asdict(run.horizon.horizon),
         "paradigm": None if run.paradigm is None else run.paradigm.name,
-        "infer": None if run.novelty is None else "novelty",
+        "infer": None if run.task_inference is None else "novelty",
         "clock": None if clock is None else [clock.cost, clock.interval],
     }
 

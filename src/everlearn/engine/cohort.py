@@ -1,4 +1,4 @@
-"""Several learners at once on one GPU: the batches of all are learnt as parallel branches of one CUDA graph."""
+"""Several learners on one GPU at once: their batches are learnt as parallel branches of one CUDA graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
 from everlearn.engine.loop import Run
 from everlearn.engine.result import Result
-from everlearn.engine.timing import Stopwatch, one_thread
+from everlearn.engine.timing import Stopwatch
 from everlearn.memory.labels import as_labels
 from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
@@ -26,9 +26,9 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 def shape_of(run: Run) -> Hashable | None:
-    """What runs must have in common, batch for batch, to be a cohort; None for a run that can be in none.
+    """What all runs of a cohort must have in common; None for a run that can't be in a cohort.
 
-    Such a run has something between its stream and its learner, or a learner whose step is not tensors alone.
+    A run can't be in one if its learner's step is not tensors alone, or if more than `observe` happens to a batch.
     """
     learner, stream = run.learner, run.stream
     if not _is_plain(run):
@@ -40,35 +40,34 @@ def shape_of(run: Run) -> Hashable | None:
 
 def _is_plain(run: Run) -> bool:
     on_gpu = run.learner.device.type == "cuda" and run.learner.tensors_alone
-    watched = run.evaluator.asynchronous or run.evaluator.prequential or run.lookout.detector is not None
-    hindered = run.clock is not None or run.novelty is not None or run.limit is not None
-    kept = run.kept is not None
+    monitored = run.evaluator.asynchronous or run.monitor.predicts
+    altered = run.clock is not None or run.task_inference is not None or run.limit is not None
+    saved = run.checkpoint is not None
     finite = run.stream.samples is not None
-    return (
-        on_gpu and finite and not watched and not hindered and not kept and run.horizon.horizon == Horizon()
-    )
+    online = run.horizon.horizon == Horizon()
+    return on_gpu and finite and online and not (monitored or altered or saved)
 
 
 class Member(NamedTuple):
-    """What a learner has in place of graphs of its own while it is in a cohort.
+    """Replaces a learner's own CUDA graphs while it is in a cohort.
 
-    A batch that it is given by itself, apart from the cohort's, is learnt eagerly.
+    A batch that the learner gets outside of the cohort is learnt eagerly.
     """
 
     learner: Learner
     cohort: Cohort
 
     def __call__(self, *inputs: Any) -> None:
-        """Learn from one batch by itself."""
+        """Learn from one batch outside of the cohort."""
         self.learner.learn(*inputs)
 
     def forget(self) -> None:
-        """The learner has replaced tensors, which the cohort's graphs work on."""
+        """The learner replaced tensors that the cohort's graphs use."""
         self.cohort.forget()
 
 
 class Cohort:
-    """Runs of equal shape, in step with each other. The samples of all streams lie on the device from the start."""
+    """Runs of equal shape, one batch of each at a time. All samples are on the device from the start."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = list(runs)
@@ -79,7 +78,7 @@ class Cohort:
         for run in runs:
             batches = list(run.stream)
             self._samples.append(torch.cat([batch.x for batch in batches]).to(device))
-            # Of what lies on the device only the first is needed on the host, to size the learner by it.
+            # On the host only the first batch is needed, to size the network.
             self._batches.append(
                 [batch._replace(x=batches[0].x[: len(batch.x)], y=as_labels(batch.y)) for batch in batches]
             )
@@ -91,13 +90,13 @@ class Cohort:
         self._graphs: dict[Shapes, Captured] = {}
 
     def finish(self) -> list[Result]:
-        """Go through the streams; the seconds of each result are those of all together."""
+        """Learn from all streams; the seconds of each result are those of the whole cohort."""
         self._load_kernels()
         alone = [learner.graphs for learner in self.learners]
         for learner in self.learners:
             learner.graphs = Member(learner, self)
         try:
-            with one_thread(), self._watch:
+            with self._watch:
                 for batches in zip(*self._batches, strict=True):
                     self._learn(batches)
                 for run in self.runs:
@@ -109,23 +108,23 @@ class Cohort:
         return [run.result() for run in self.runs]
 
     def _load_kernels(self) -> None:
-        """Let a stand-in meet the first batches: the GPU's libraries load what they need when it is first used."""
+        """Let a copy learn the first batches: the GPU's libraries load their kernels at the first use."""
         first = self.learners[0]
         if isinstance(first.given, str):
-            stand_in = type(first)(first.given, device=str(first.device), **vars(first.settings))
+            copy = type(first)(first.given, device=str(first.device), **vars(first.settings))
             for batch in self._batches[0][:8]:
-                stand_in.observe(batch.x, batch.y)
+                copy.observe(batch.x, batch.y)
 
     def forget(self) -> None:
-        """A learner has replaced tensors: every graph is void."""
+        """A learner replaced tensors: capture all graphs again."""
         self._graphs.clear()
 
     def _learn(self, batches: tuple[Batch, ...]) -> None:
         plans = []
         for run, batch in zip(self.runs, batches, strict=True):
-            run.before(batch)
+            run.before_batch(batch)
             plans.append(self._plan(run, batch))
-        start = np.array([self._start])  # where in the samples of the streams these batches begin
+        start = np.array([self._start])  # the position of these batches in the samples of the streams
         decided = [[start, *plan.arrays()] for plan in plans]
         shapes, form = tuple(part.shape for part in decided[0]), plans[0]
         packed = torch.from_numpy(np.array([np.concatenate(parts, axis=None) for parts in decided]))
@@ -137,7 +136,7 @@ class Cohort:
         for run, batch in zip(self.runs, batches, strict=True):
             run.arrived += size
             run.learner.count(size)
-            run.after(batch)
+            run.after_batch(batch)
 
     def _plan(self, run: Run, batch: Batch) -> Plan:
         """What the host decides for a batch."""
@@ -146,7 +145,7 @@ class Cohort:
         return run.learner.plan(batch.y)
 
     def _branches(self, table: Tensor, shapes: Shapes, form: Plan) -> None:
-        """One batch of every learner, each on a stream of its own. Tensors alone. form: what the plans are like."""
+        """One batch of every learner, each on its own CUDA stream. Tensors alone. form: what the plans are like."""
         main = torch.cuda.current_stream()
         begun = main.record_event()
         ends = []

@@ -4,40 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from everlearn.checkpoint import CheckpointError
 from everlearn.core.learner import Learner
-from everlearn.engine.checkpoints import Kept
+from everlearn.engine.arrivals import Arrival, Arrivals
+from everlearn.engine.checkpoints import RunCheckpoint
 from everlearn.engine.clock import Clock
 from everlearn.engine.horizon import HorizonMemory
-from everlearn.engine.monitor import Lookout
-from everlearn.engine.preconditions import StreamError, as_detector, changes, check_told, failed, in_order
+from everlearn.engine.monitor import Monitor
+from everlearn.engine.options import Progress, RunOptions
+from everlearn.engine.preconditions import StreamError, as_detector, check_needs, in_order, is_transition
 from everlearn.engine.result import Result
 from everlearn.engine.task_inference import Novelty
-from everlearn.engine.timing import Stopwatch, one_thread
+from everlearn.engine.timing import Stopwatch
 from everlearn.evaluation.evaluator import Evaluator
-from everlearn.evaluation.worker import EvaluationWorker
 from everlearn.memory.labels import as_labels
 from everlearn.streams import as_stream
 from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
-from everlearn.streams.paradigms import Paradigm, paradigm
+from everlearn.streams.paradigms import Paradigm
+from everlearn.streams.paradigms import paradigm as paradigm_by_name
 
-__all__ = ["Result", "StreamError", "run"]
-
-Progress = Callable[[int], None]
-
-
-class Arrival(NamedTuple):
-    """A batch as it came: its number, how many samples had come with it, and the t that the learner is told."""
-
-    number: int
-    until: int
-    batch: Batch
-    told: Any
+__all__ = ["Result", "Run", "RunOptions", "StreamError", "run"]
 
 
 def run(
@@ -54,18 +44,19 @@ def run(
     progress: Progress | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Result:
-    """Let a learner learn from a stream, once, with an evaluator that watches.
+    """Let a learner learn from a stream, one pass, while an evaluator measures it.
 
-    stream: what `stream` gives, or a user's own: an iterable of (x, y) or (x, y, t), a DataLoader, a pair of arrays.
-    horizon: what the learner may revisit; by default what it asks for, mostly the batch alone.
-    paradigm: what learner and evaluator are told, by name or value; by default all that the stream tells.
-    infer: "novelty" tells a learner a t inferred from new labels and rising errors, where the stream hides it.
-    clock: makes the stream one that does not wait.
-    detector: "adwin", or any of River's drift detectors, which is shown every prediction error.
+    stream: what `stream` returns, or your own: an iterable of (x, y) or (x, y, t), a DataLoader, a pair of arrays.
+    evaluator: what to measure and when; by default the accuracy at task transitions and at the end.
+    horizon: what the learner may revisit; by default what it asks for, usually the batch alone.
+    paradigm: what learner and evaluator know of the tasks, by name or value; by default all that the stream tells.
+    infer: "novelty" infers t from new labels and rising errors, for a stream that hides it.
+    clock: makes the stream one that does not wait for the learner.
+    detector: "adwin", or any of River's drift detectors; it gets every prediction error.
     samples: stop after so many, for a stream that does not end.
     progress: called with the number of samples after every batch.
-    checkpoint: a file that holds the run, written whenever the evaluator's `every` batches were learnt, and at the
-        end. If it is there already, the run is taken up where it was; the stream must begin where it began.
+    checkpoint: a file that holds the run, written after every `every` batches of the evaluator and at the end. If
+        it exists, the run resumes from there; the stream must start from its beginning again.
 
     >>> from everlearn import CoPE, stream
     >>> s = stream("split-digits", seed=0)
@@ -78,209 +69,174 @@ def run(
         )
     if isinstance(stream, str):
         raise ValueError(f"run takes a stream, such as stream({stream!r}), not its name alone")
-    return Run(
-        learner, stream, evaluator, horizon, paradigm, infer, clock, detector, samples, progress, checkpoint
-    ).finish()
+    options = RunOptions(evaluator, horizon, paradigm, infer, clock, detector, samples, progress, checkpoint)
+    return Run(learner, stream, options).finish()
 
 
 class Run:
-    """One run, from the first batch to the result."""
+    """One run, from the first batch to the result.
 
-    def __init__(
-        self,
-        learner: Learner,
-        stream: Any,
-        evaluator: Evaluator | None = None,
-        horizon: Horizon | None = None,
-        told: str | Paradigm | None = None,
-        infer: Literal["novelty"] | None = None,
-        clock: Clock | None = None,
-        detector: Any = None,
-        samples: int | None = None,
-        progress: Progress | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
+    taken: how many batches of the stream are done with. arrived, missed: samples so far.
+    t: the task identifier that the learner got last.
+    """
+
+    def __init__(self, learner: Learner, stream: Any, options: RunOptions | None = None) -> None:
+        options = options or RunOptions()
         self.learner = learner
         self.stream = in_order(as_stream(stream), learner)
-        self.paradigm = paradigm(told) if isinstance(told, str) else told
-        if self.paradigm is not None and horizon is None and learner.horizon == Horizon():
-            horizon = self.paradigm.horizon
-        self.horizon = HorizonMemory(horizon or learner.horizon, learner.seed)
-        self.novelty = Novelty() if infer == "novelty" else None
-        check_told(learner, self.stream, self.paradigm, self.horizon.horizon, infer)
-        self.clock = clock
-        if samples is not None and samples < 1:
-            raise ValueError(f"samples must be at least 1, or None for the whole stream, not {samples}")
-        self.limit = samples
-        self.progress = progress or (lambda samples: None)
-        self.evaluator = evaluator or Evaluator()
-        if self.paradigm is not None and self.paradigm.evaluator_told_t:
+        named = options.paradigm
+        self.paradigm = paradigm_by_name(named) if isinstance(named, str) else named
+        self.horizon = HorizonMemory(self._horizon(options.horizon), learner.seed)
+        check_needs(learner, self.stream, self.paradigm, self.horizon.horizon, options.infer)
+        self.task_inference = Novelty() if options.infer == "novelty" else None
+        self.clock = options.clock
+        self.limit = options.samples
+        self.progress: Progress = options.progress or (lambda samples: None)
+        self.evaluator = options.evaluator or Evaluator()
+        if self.paradigm is not None and self.paradigm.evaluator_gets_t:
             self.evaluator = dataclasses.replace(self.evaluator, confined=True)
-        self.lookout = Lookout(self.evaluator, self.stream, as_detector(detector))
-        self.arrived = self.missed = 0
-        self.told: Any = None  # what the learner was told last
-        self.watch = Stopwatch(learner.device)
-        self.work = Stopwatch(learner.device)
-        self.failure: StreamError | None = None
-        self.taken = 0  # how many batches of the stream are done with
+        self.monitor = Monitor(self.evaluator, self.stream, as_detector(options.detector))
+        self.watch = Stopwatch(learner.device)  # all of the learner's time
+        self.work = Stopwatch(learner.device)  # its time since its last batch, for a clock with an interval
+        self.taken = self.arrived = self.missed = 0
+        self.t: Any = None
         self.done = False
-        self.kept = None if checkpoint is None else Kept(self, checkpoint)
+        self.checkpoint = None if options.checkpoint is None else RunCheckpoint(self, options.checkpoint)
+
+    def _horizon(self, given: Horizon | None) -> Horizon:
+        """The given one; else what the learner asks for; else the paradigm's."""
+        if given is None and self.paradigm is not None and self.learner.horizon == Horizon():
+            return self.paradigm.horizon
+        return given or self.learner.horizon
 
     def finish(self) -> Result:
-        """Go through the stream, from where a checkpoint says it is."""
-        if self.kept is not None and self.kept.resume():
+        """Learn from the whole stream, or from the rest of it if a checkpoint was found."""
+        if self.checkpoint is not None and self.checkpoint.resume():
             return self.result()
-        worker = EvaluationWorker(self.evaluator) if self.evaluator.asynchronous else None
-        try:
-            with one_thread(), self.watch:
-                self._go(worker)
-                self.end(worker)
-            if worker is not None:
-                self.lookout.history += worker.collect(wait=True)
-            if self.kept is not None:
-                self.kept.end()
-        finally:
-            if worker is not None:
-                worker.close()
+        with self.monitor:
+            with self.watch:
+                self._learn_stream()
+                self.end()
+            self.monitor.collect(wait=True)
+            if self.checkpoint is not None:
+                self.checkpoint.end()
         return self.result()
 
-    def end(self, worker: EvaluationWorker | None = None) -> None:
-        """What follows when the stream has ended."""
-        self._end_horizon()
-        self._look(worker)
+    def _learn_stream(self) -> None:
+        """Predict every batch as it arrives, if that is asked for, and learn it if there is time.
 
-    def result(self) -> Result:
-        """What it came to."""
-        return Result(
-            self.learner.name,
-            self.stream.name,
-            self.learner.seed,
-            {"network": self.learner.network_name, **vars(self.learner.settings)},
-            self.lookout.history,
-            self.arrived,
-            self.watch.seconds,
-            self.learner.footprint(),
-            self.missed,
-            self.lookout.correct,
-            self.lookout.sizes,
-            self.lookout.changes,
-            self.lookout.embedding(self.learner),
-        )
-
-    def _go(self, worker: EvaluationWorker | None) -> None:
-        """Every batch is predicted as it arrives if need be; then learnt, unless the learner is still busy.
-
-        A batch that is being learnt is learnt when its time is over, so that until then predictions come from
-        the last finished model.
+        Batches that are missed arrive while the learner is busy, so they are predicted by the model from before.
         """
-        in_work: Arrival | None = None
-        busy = 0
-        for arrival in self.arrivals():
-            if in_work is not None and busy == 0:
-                self._learn(in_work, worker)
-                in_work = None
-            self.arrived = arrival.until
-            size = len(arrival.batch.x)
-            self.taken = arrival.number
-            if self.kept is not None:
-                self.kept.latest = arrival.batch
-            with self._named(arrival.number):
-                right = self._predicted(arrival.batch)
-            if in_work is not None:
-                busy -= 1
-                self.missed += size
-                self.progress(size)
-                continue
-            if self.novelty is not None:
-                arrival = arrival._replace(told=self.novelty.identify(as_labels(arrival.batch.y), right))
-            in_work, busy = arrival, 0 if self.clock is None else self.clock.missed(self.work.lap())
-            if busy == 0:
-                self._learn(in_work, worker)
-                in_work = None
-        if in_work is not None:
-            self._learn(in_work, worker)
-        if self.failure is not None:
-            raise self.failure
+        arrivals = self._arrivals()
+        for arrival, missed in self._turns(iter(arrivals)):
+            correct = self._arrive(arrival)
+            for other in missed:
+                self._arrive(other)
+                self.missed += len(other.batch.x)
+                self.progress(len(other.batch.x))
+            self._learn(arrival, correct)
+        if arrivals.failure is not None:
+            raise arrivals.failure
 
-    def arrivals(self) -> Iterator[Arrival]:
-        """The batches of the stream as they come, up to the limit; what goes wrong names the batch."""
-        number = until = 0
-        skipped = self.taken
-        tells = self.paradigm is None or self.paradigm.learner_told_t
-        batches = iter(self.stream) if self.kept is None else self.kept.recognised(iter(self.stream))
-        while self.limit is None or until < self.limit:
-            try:
-                batch = next(batches)
-                until += len(batch.x)
-            except StopIteration:
-                break
-            except CheckpointError:
-                raise
-            except Exception as error:
-                self.failure = failed(self.stream, number + 1, error)
-                return
-            number += 1
-            if number <= skipped:
-                continue
-            yield Arrival(number, until, batch, batch.t if tells else None)
-        if number == 0:
-            raise StreamError(f"the stream {self.stream.name!r} ended before its first batch")
+    def _arrivals(self) -> Arrivals:
+        reveal_t = self.paradigm is None or self.paradigm.learner_gets_t
+        batches = None if self.checkpoint is None else self.checkpoint.verified(iter(self.stream))
+        return Arrivals(self.stream, batches, self.taken, self.limit, reveal_t)
 
-    def _learn(self, arrival: Arrival, worker: EvaluationWorker | None) -> None:
+    def _turns(self, arrivals: Iterator[Arrival]) -> Iterator[tuple[Arrival, Iterator[Arrival]]]:
+        """The batches that the learner has time for, each with those that it misses meanwhile."""
+        if self.clock is None:
+            return ((arrival, iter(())) for arrival in arrivals)
+        return self.clock.turns(arrivals, self.work.lap)
+
+    def _arrive(self, arrival: Arrival) -> list[bool] | None:
+        """Count a batch; returns which of its samples are predicted correctly, if anything needs that."""
+        self.taken, self.arrived = arrival.number, arrival.samples
+        if self.checkpoint is not None:
+            self.checkpoint.last_batch = arrival.batch
+        if not (self.monitor.predicts or self.clock or self.task_inference is not None):
+            return None
+        with self._naming_batch(arrival.number), self.watch.stopped():
+            return self.monitor.predict(self.learner, arrival.batch, self.arrived)
+
+    def _learn(self, arrival: Arrival, correct: list[bool] | None) -> None:
         x, y, _ = arrival.batch
-        if changes(self.told, arrival.told) and self.horizon.over(transition=True):
+        t = arrival.t
+        if self.task_inference is not None:
+            t = self.task_inference.identify(as_labels(y), correct)
+        if is_transition(self.t, t) and self.horizon.over(transition=True):
             self._end_horizon()
-        self.told = arrival.told
-        self.before(arrival.batch, worker)
-        with self._named(arrival.number), self._working():
-            self.learner.observe(x, y, arrival.told)
-        self.after(arrival.batch, worker, arrival.until)
+        self.t = t
+        self.before_batch(arrival.batch)
+        with self._naming_batch(arrival.number), self._working():
+            self.learner.observe(x, y, t)
+        self.after_batch(arrival.batch, arrival.samples)
 
-    def before(self, batch: Batch, worker: EvaluationWorker | None = None) -> None:
-        """What comes before a batch is learnt: if it is of another task, the last one has ended."""
-        if changes(self.lookout.task, batch.t) and self.evaluator.due(self.learner.batches, transition=True):
-            self._look(worker)
+    def before_batch(self, batch: Batch) -> None:
+        """Evaluate if this batch belongs to another task than the last one."""
+        ended = is_transition(self.monitor.task, batch.t)
+        if ended and self.evaluator.due(self.learner.batches, transition=True):
+            self._evaluate()
         if batch.t is not None:
-            self.lookout.task = batch.t
+            self.monitor.task = batch.t
 
-    def after(self, batch: Batch, worker: EvaluationWorker | None = None, until: int | None = None) -> None:
-        """What follows when a batch was learnt; `until`: how many samples had come with it, by default all."""
-        self.lookout.learnt(until or self.arrived, self.arrived)
-        self.horizon.add(batch.x, batch.y, self.told)
+    def after_batch(self, batch: Batch, samples: int | None = None) -> None:
+        """Revisit, evaluate and save, as far as this is due after a batch.
+
+        samples: how many had arrived with the batch; by default all that have arrived.
+        """
+        self.monitor.batch_learnt(samples or self.arrived, self.arrived)
+        self.horizon.add(batch.x, batch.y, self.t)
         if self.horizon.over():
             self._end_horizon()
         self.progress(len(batch.x))
-        if self.evaluator.due(self.learner.batches, transition=False):
-            self._look(worker)
-        if worker is not None:
-            self.lookout.history += worker.collect()
-        if self.kept is not None and self.evaluator.due(self.learner.batches, transition=False):
-            self.kept.save(worker)
+        due = self.evaluator.due(self.learner.batches, transition=False)
+        if due:
+            self._evaluate()
+        self.monitor.collect()
+        if due and self.checkpoint is not None:
+            self.checkpoint.save()
+
+    def end(self) -> None:
+        """Revisit the last horizon and evaluate, when the stream has ended."""
+        self._end_horizon()
+        self._evaluate()
+
+    def result(self) -> Result:
+        """The result of the run so far."""
+        learner, monitor = self.learner, self.monitor
+        return Result(
+            learner=learner.name,
+            stream=self.stream.name,
+            seed=learner.seed,
+            settings={"network": learner.network_name, **vars(learner.settings)},
+            history=monitor.history,
+            samples=self.arrived,
+            seconds=self.watch.seconds,
+            memory=learner.footprint(),
+            missed=self.missed,
+            correct=monitor.correct,
+            sizes=monitor.sizes,
+            changes=monitor.changes,
+            embedding=monitor.embedding(learner),
+        )
+
+    def _evaluate(self) -> None:
+        self.monitor.evaluate(self.learner, self.watch)
 
     def _end_horizon(self) -> None:
         with self._working():
             if self.horizon.close(self.learner, self.progress):
-                self.lookout.looked = -1  # what the evaluator saw last is no longer so
+                self.monitor.evaluated_at = -1
 
     def _working(self) -> AbstractContextManager[object]:
-        """What the learner does in here takes its time, if a clock measures that."""
+        """Time in here is the learner's, for a clock that measures it."""
         return nullcontext() if self.clock is None or self.clock.interval is None else self.work
 
     @contextmanager
-    def _named(self, number: int) -> Iterator[None]:
-        """Let a sentence about a bad batch say which one it is."""
+    def _naming_batch(self, number: int) -> Iterator[None]:
+        """Let the error about a bad batch say which one it is."""
         try:
             yield
         except ValueError as error:
             raise ValueError(f"batch {number} of the stream {self.stream.name!r}: {error}") from error
-
-    def _predicted(self, batch: Batch) -> list[bool] | None:
-        """Which samples of a batch are predicted rightly before it is learnt, if anybody wants to know."""
-        wanted = self.evaluator.prequential or self.lookout.detector is not None
-        if not (wanted or self.clock or self.novelty is not None):
-            return None
-        with self.watch.stopped():
-            return self.lookout.predict(self.learner, batch, self.arrived)
-
-    def _look(self, worker: EvaluationWorker | None) -> None:
-        self.lookout.look(self.learner, self.watch, worker)

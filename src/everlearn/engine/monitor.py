@@ -1,4 +1,4 @@
-"""What is seen of a learner while it runs: its predictions before each batch, and the evaluator's looks."""
+"""What is measured of a learner during a run: predictions before each batch, and evaluations."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from everlearn.evaluation.worker import EvaluationWorker
 from everlearn.memory.labels import Label, as_labels
 from everlearn.streams.base import Batch, Stream
 
-__all__ = ["Lookout"]
+__all__ = ["Monitor"]
 
-# So many held-out samples make a picture of the embedding, and stay few enough to keep with a result.
-IN_A_PICTURE = 1000
+# How many held-out samples a picture of the embedding shows; few enough to store with a result.
+EMBEDDED_SAMPLES = 1000
 
 
-class Lookout:
-    """Where the evaluator stands in a run: what it knows of the stream, and what it has seen of the learner.
+class Monitor:
+    """Runs the evaluator and collects what it measures.
 
-    history, correct, sizes, changes: as a `Result` has them.
+    Use it as a context manager: an asynchronous evaluator has a process, which lives inside the `with` block.
+
+    history, correct, sizes, changes: as in `Result`.
     """
 
     def __init__(self, evaluator: Evaluator, stream: Stream, detector: Any) -> None:
@@ -37,78 +39,99 @@ class Lookout:
         self.sizes: list[int] = []
         self.changes: list[int] = []
         self.moment = 0  # how many samples had arrived when the last batch was learnt
-        self.task: int | None = None  # what the stream says
-        self.met: set[int] = set()  # the concepts that were ever in force
-        self._concepts = len(stream.tests)
-        self.prototypes: dict[Label, torch.Tensor] = {}  # at the last look
-        self.looked = -1  # how many batches had been learnt at the last look; -1 if that is no longer so
+        self.task: int | None = None  # according to the stream
+        self.concepts: set[int] = set()  # every concept that was ever in force
+        self.prototypes: dict[Label, torch.Tensor] = {}  # at the last evaluation
+        self.evaluated_at = -1  # batches learnt at the last evaluation; -1 if the learner changed since
+        self._concept_count = len(stream.tests)
+        self._worker: EvaluationWorker | None = None
+
+    def __enter__(self) -> Monitor:
+        if self.evaluator.asynchronous:
+            self._worker = EvaluationWorker(self.evaluator)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    @property
+    def predicts(self) -> bool:
+        """Whether every batch is predicted before it is learnt."""
+        return self.evaluator.prequential or self.detector is not None
 
     def predict(self, learner: Learner, batch: Batch, arrived: int) -> list[bool]:
-        """Test, then train: which samples of a batch are predicted rightly before it is learnt.
+        """Test, then train: which samples of a batch are predicted correctly before it is learnt.
 
-        arrived: how many samples had come with it.
+        arrived: how many samples have arrived, this batch included.
         """
         truth = as_labels(batch.y)
-        right = [False] * len(truth)
+        correct = [False] * len(truth)
         if learner.classes:
             predicted = learner.predict(batch.x)
-            right = [guess == label for guess, label in zip(predicted, truth, strict=False)]
-        self.correct.append(sum(right))
+            correct = [guess == label for guess, label in zip(predicted, truth, strict=False)]
+        self.correct.append(sum(correct))
         self.sizes.append(len(truth))
         if self.detector is not None:
-            for place, is_right in enumerate(right):
-                self.detector.update(0 if is_right else 1)
+            for place, is_correct in enumerate(correct):
+                self.detector.update(0 if is_correct else 1)
                 if self.detector.drift_detected:
-                    self.changes.append(arrived - len(right) + place + 1)
-        return right
+                    self.changes.append(arrived - len(correct) + place + 1)
+        return correct
 
-    def learnt(self, until: int, arrived: int) -> None:
-        """A batch was learnt. until: how many samples had come with it; arrived: how many have by now."""
-        if len(self.met) < self._concepts:
-            self.met.update(self.stream.current(until))
+    def batch_learnt(self, samples: int, arrived: int) -> None:
+        """Note that a batch was learnt. samples: how many had arrived with it; arrived: how many have by now."""
+        if len(self.concepts) < self._concept_count:
+            self.concepts.update(self.stream.current(samples))
         self.moment = arrived
 
-    def look(self, learner: Learner, watch: Stopwatch, worker: EvaluationWorker | None) -> None:
-        """Let the evaluator look, unless it has just looked or there is nothing to look at.
+    def evaluate(self, learner: Learner, watch: Stopwatch) -> None:
+        """Evaluate the learner, unless this has just been done or there is nothing to evaluate on.
 
-        watch: the learner's time, of which evaluation takes none. worker: who evaluates meanwhile, if any does.
+        watch: measures the learner's time, which does not include evaluation.
         """
-        if self.looked == learner.batches:
+        if self.evaluated_at == learner.batches:
             return
-        tests, current, met = self._asked()
+        tests, current, met = self._tests()
         if not tests:
             return
-        self.looked = learner.batches
+        self.evaluated_at = learner.batches
         before, self.prototypes = self.prototypes, getattr(learner, "prototypes", {})
-        asked = (tests, self.task or 0, current, met, before)
-        if worker is not None:
-            worker.submit(learner, *asked)
+        arguments = (tests, self.task or 0, current, met, before)
+        if self._worker is not None:
+            self._worker.submit(learner, *arguments)
         else:
             with watch.stopped():
-                self.history.append(self.evaluator.evaluate(learner, *asked))
+                self.history.append(self.evaluator.evaluate(learner, *arguments))
+
+    def collect(self, wait: bool = False) -> None:
+        """Add the evaluations that the asynchronous evaluator has ready; with `wait`, all it was given."""
+        if self._worker is not None:
+            self.history += self._worker.collect(wait)
 
     def embedding(self, learner: Learner) -> Embedding | None:
-        """Some held-out samples and the prototypes as the learner places them now, for a picture."""
-        concepts, _, met = self._asked()
+        """Some held-out samples and the prototypes as the learner embeds them now, for a picture."""
+        concepts, _, met = self._tests()
         tests = [test for i, test in enumerate(concepts) if met is None or i in met]
         if not self.evaluator.representation or not tests:
             return None
-        # From all over each concept, since held-out samples often lie class by class.
-        steps = [-(-len(y) * len(tests) // IN_A_PICTURE) for _, y in tests]
+        # Evenly spaced, because held-out samples are often sorted by class.
+        steps = [-(-len(y) * len(tests) // EMBEDDED_SAMPLES) for _, y in tests]
         pairs = list(zip(tests, steps, strict=True))
         features = torch.cat([learner.embed(x[::step]) for (x, _), step in pairs]).cpu()
         labels = [label for (_, y), step in pairs for label in as_labels(y[::step])]
         return Embedding(features, labels, getattr(learner, "prototypes", {}))
 
-    def _asked(self) -> tuple[Sequence[tuple[Any, Any]], tuple[int, ...] | None, frozenset[int] | None]:
-        """Held-out samples of each concept, as the evaluator wants them; which are in force, and which ever were.
+    def _tests(self) -> tuple[Sequence[tuple[Any, Any]], tuple[int, ...] | None, frozenset[int] | None]:
+        """The held-out samples of each concept, the concepts in force, and all that were in force so far.
 
-        None for these two where the samples aren't of the stream's concepts one by one.
+        The last two are None if the samples do not belong to the stream's concepts one by one.
         """
         static = self.evaluator.concepts == "static"
         tests = self.evaluator.tests
         if tests is None:
             tests = self.stream.tests if static else self.stream.tests_at(self.moment)
-        if len(tests) != self._concepts:
+        if len(tests) != self._concept_count:
             return tests, None, None
-        return tests, self.stream.current(self.moment), frozenset(self.met)
+        return tests, self.stream.current(self.moment), frozenset(self.concepts)

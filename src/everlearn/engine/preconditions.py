@@ -1,4 +1,4 @@
-"""The terms of a run, agreed on before anything runs: its order, who is told what, and who watches for changes."""
+"""What is checked before a run starts: the order of the stream, the information a learner needs, the detector."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from everlearn.streams.horizon import Horizon
 from everlearn.streams.paradigms import Paradigm
 from everlearn.streams.scenarios import rearranged
 
-__all__ = ["StreamError", "as_detector", "changes", "check_told", "failed", "in_order"]
+__all__ = ["StreamError", "as_detector", "check_needs", "in_order", "is_transition", "stream_failed"]
 
 
 class StreamError(RuntimeError):
-    """The stream itself failed; the learner keeps all that came before."""
+    """The stream itself failed; the learner keeps everything it learnt before."""
 
 
 def in_order(stream: Stream, learner: Learner) -> Stream:
@@ -22,53 +22,53 @@ def in_order(stream: Stream, learner: Learner) -> Stream:
     return stream if learner.scenario is None else rearranged(stream, learner.scenario)
 
 
-def check_told(
-    learner: Learner, stream: Stream, told: Paradigm | None, horizon: Horizon, infer: str | None
+def check_needs(
+    learner: Learner, stream: Stream, paradigm: Paradigm | None, horizon: Horizon, infer: str | None
 ) -> None:
-    """Refuse what needs to be told more than it is, before anything runs."""
+    """Raise a ValueError if the learner, the horizon or the paradigm needs what the stream does not provide."""
     if infer not in (None, "novelty"):
         raise ValueError(f'infer is "novelty" or None, not {infer!r}')
-    if told is not None and told.iid and getattr(stream, "scenario", "iid") != "iid":
+    if paradigm is not None and paradigm.iid and getattr(stream, "scenario", "iid") != "iid":
         raise ValueError(
-            f'{told.name} learning is from an iid stream, but {stream.name!r} is not: scenario="iid"'
+            f'{paradigm.name} learning needs an iid stream, but {stream.name!r} is not: scenario="iid"'
         )
-    hides = told is not None and not told.learner_told_t
-    known = _tells(stream) - ({"t", "tasks"} if hides else set()) | ({"t"} if infer else set())
+    hides_t = paradigm is not None and not paradigm.learner_gets_t
+    provided = _provided(stream) - ({"t", "tasks"} if hides_t else set()) | ({"t"} if infer else set())
     wanted: dict[str, frozenset[str]] = {learner.name: frozenset(learner.needs)}
     if horizon.extent == "task":
         wanted["a horizon of one task"] = frozenset({"t"})
-    if told is not None and told.learner_told_t:
-        wanted[f"{told.name} learning"] = frozenset({"t"})
+    if paradigm is not None and paradigm.learner_gets_t:
+        wanted[f"{paradigm.name} learning"] = frozenset({"t"})
     for who, needs in wanted.items():
-        missing = needs - known
+        missing = needs - provided
         if missing:
-            where = f"{told.name} learning" if told is not None and hides else repr(stream.name)
+            where = f"{paradigm.name} learning" if paradigm is not None and hides_t else repr(stream.name)
             remedy = '; infer="novelty" infers t from the stream' if "t" in missing else ""
-            raise ValueError(
-                f"{who} must be told {' and '.join(sorted(missing))}, which {where} hides{remedy}"
-            )
+            raise ValueError(f"{who} needs {' and '.join(sorted(missing))}, which {where} hides{remedy}")
 
 
-def _tells(stream: Stream) -> frozenset[str]:
-    """What a stream tells; a user's own says so with its first batch, which may fail."""
+def _provided(stream: Stream) -> frozenset[str]:
+    """What a stream tells; a user's own stream reads its first batch for that, which may fail."""
     try:
         return stream.tells
     except Exception as error:
-        raise failed(stream, 1, error) from error
+        raise stream_failed(stream, 1, error) from error
 
 
-def failed(stream: Stream, number: int, error: Exception) -> StreamError:
+def stream_failed(stream: Stream, number: int, error: Exception) -> StreamError:
+    """The error of a stream that raised one when asked for its batch of this number."""
     failure = StreamError(f"the stream {stream.name!r} failed at batch {number}: {error}")
     failure.__cause__ = error
     return failure
 
 
-def changes(before: Any, now: Any) -> bool:
-    """Whether a task has ended: there was one, and this is another."""
+def is_transition(before: Any, now: Any) -> bool:
+    """Whether one task ended and another begins."""
     return before is not None and now is not None and now != before
 
 
 def as_detector(detector: Any) -> Any:
+    """The drift detector: ADWIN by name, one of the user's own, or None."""
     if detector != "adwin":
         if detector is not None and not hasattr(detector, "update"):
             raise ValueError(f'detector is "adwin" or one of River\'s drift detectors, not {detector!r}')

@@ -1,4 +1,4 @@
-"""What a run came to."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ class Embedding(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a run came to. Accuracies are fractions; those on held-out samples are nan without an evaluation.
+    """The result of a run. Accuracies are fractions; those on held-out samples are nan without an evaluation.
 
-    history: every evaluation, in order. samples: what the stream sent. seconds: spent learning, evaluation apart.
-    memory: bytes of the operational memory by part. missed: samples that passed while the learner was busy.
-    correct, sizes: of each batch, how many were predicted rightly before it was learnt, and how many it had.
-    changes: after how many samples a detector found that the stream had changed.
-    embedding: where some held-out samples and the prototypes lay at the end, if the evaluator looked at that.
+    history: every evaluation, in order. samples: how many the stream sent.
+    seconds: how long the learner learnt, without evaluation. memory: bytes of the operational memory by part.
+    missed: samples that passed while the learner was busy.
+    correct, sizes: for each batch, how many samples were predicted correctly before it was learnt, and its size.
+    changes: after how many samples a drift detector reported a change.
+    embedding: some held-out samples and the prototypes at the end, if the evaluator measures the representation.
     """
 
     learner: str
@@ -62,7 +63,7 @@ class Result:
 
     @property
     def worst_case_accuracy(self) -> float:
-        """The newest task's accuracy, weighed with the lowest that the others ever fell to."""
+        """The current task's accuracy, weighed with the lowest accuracy that each earlier task fell to."""
         return metrics.worst_case_accuracy(self.history) if self.history else float("nan")
 
     @property
@@ -72,7 +73,7 @@ class Result:
 
     @property
     def prequential_accuracy(self) -> float:
-        """The share of samples predicted rightly before they were learnt; missed ones count too."""
+        """The share of samples predicted correctly before they were learnt; missed ones count too."""
         return prequential_accuracy(self.correct, self.sizes)
 
     @property
@@ -82,7 +83,7 @@ class Result:
 
     @property
     def samples_per_second(self) -> float:
-        """How fast it learnt, evaluation apart."""
+        """Samples learnt per second, without evaluation."""
         return (self.samples - self.missed) / self.seconds
 
     @property

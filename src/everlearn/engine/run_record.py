@@ -1,4 +1,4 @@
-"""The record of a run, as read from a checkpoint: every value is checked before any of it is used."""
+"""The record of a run in a checkpoint: every value is checked before any of it is used."""
 
 from __future__ import annotations
 
@@ -17,20 +17,27 @@ from everlearn.evaluation.record import from_record
 from everlearn.memory.labels import Label, decode_label
 from everlearn.messages import is_whole
 
-__all__ = ["PLAIN", "SEEN", "RunRecord", "read_record"]
+__all__ = ["OF_MONITOR", "OF_RUN", "RunRecord", "read_record"]
 
-# What of a run and of its lookout is a plain number, a list of them or None, and is written as it is.
-PLAIN = ("taken", "arrived", "missed", "told", "done")
-SEEN = ("moment", "task", "correct", "sizes", "changes")
+# Name in the file: attribute of the run or of its monitor. These are plain numbers, lists of them or None.
+OF_RUN = {"taken": "taken", "arrived": "arrived", "missed": "missed", "told": "t", "done": "done"}
+OF_MONITOR = {
+    "moment": "moment",
+    "task": "task",
+    "looked": "evaluated_at",
+    "correct": "correct",
+    "sizes": "sizes",
+    "changes": "changes",
+}
 
 Check = Callable[[Any], bool]
 
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """What a checkpoint says of a run beside its learner.
+    """What a checkpoint holds of a run besides its learner.
 
-    values: by name, as they were written. horizon: what is kept of it, as plain values and tensors.
+    values: by name, as they were written. horizon: its samples, as plain values and tensors.
     """
 
     values: dict[str, Any]
@@ -41,7 +48,7 @@ class RunRecord:
 
 
 def read_record(state: Mapping[str, Any], kept: dict[str, Tensor]) -> RunRecord:
-    """The record in the state of a run, or a ValueError that names what is wrong with it.
+    """The record in the state of a run; a ValueError names what is wrong with it.
 
     kept: the tensors of the horizon.
     """
@@ -56,7 +63,7 @@ def read_record(state: Mapping[str, Any], kept: dict[str, Tensor]) -> RunRecord:
         if name not in values or not check(values[name]):
             raise ValueError(f"its {name!r} is missing or can't be read")
     if len(values["correct"]) != len(values["sizes"]):
-        raise ValueError("its 'correct' and 'sizes' are not of the same batches")
+        raise ValueError("its 'correct' and 'sizes' differ in length")
     history = _history(values["history"], _tensor(state, "run.confusions", torch.int64, 1))
     prototypes = _prototypes(values["prototypes"], state)
     return RunRecord(
@@ -71,19 +78,19 @@ def _tensor(state: Mapping[str, Any], name: str, kind: torch.dtype, sides: int) 
     return tensor
 
 
-def _history(looks: list[dict[str, Any]], confusions: Tensor) -> list[Evaluation]:
-    for number, look in enumerate(looks, 1):
+def _history(evaluations: list[dict[str, Any]], confusions: Tensor) -> list[Evaluation]:
+    for number, evaluation in enumerate(evaluations, 1):
         for name, check in OF_AN_EVALUATION.items():
-            if name not in look or not check(look[name]):
+            if name not in evaluation or not check(evaluation[name]):
                 raise ValueError(f"the {name!r} of its evaluation {number} is missing or can't be read")
-        for code in look["labels"]:
+        for code in evaluation["labels"]:
             _label(code)
         for name in ("exemplars", "prototype_truth", "prototype_shift"):
-            for code, _ in look[name]:
+            for code, _ in evaluation[name]:
                 _label(code)
-    if sum(len(look["labels"]) ** 2 for look in looks) != len(confusions):
-        raise ValueError("its confusions are not those of its evaluations")
-    return from_record(looks, confusions)
+    if sum(len(evaluation["labels"]) ** 2 for evaluation in evaluations) != len(confusions):
+        raise ValueError("its confusion matrices do not belong to its evaluations")
+    return from_record(evaluations, confusions)
 
 
 def _prototypes(codes: list[Any], state: Mapping[str, Any]) -> dict[Label, Tensor]:
@@ -99,14 +106,14 @@ def _novelty(values: dict[str, Any] | None) -> dict[str, Any] | None:
     if values is None:
         return None
     read: dict[str, Any] = {}
-    for name, usual in vars(Novelty()).items():
+    for name, default in vars(Novelty()).items():
         value = values.get(name)
-        if isinstance(usual, set):
+        if isinstance(default, set):
             codes = value.get("labels") if isinstance(value, dict) else None
-            right, value = isinstance(codes, list), {_label(code) for code in codes or []}
+            valid, value = isinstance(codes, list), {_label(code) for code in codes or []}
         else:
-            right = _is_count(value) if isinstance(usual, int) else _is_number(value)
-        if not right:
+            valid = _is_count(value) if isinstance(default, int) else _is_number(value)
+        if not valid:
             raise ValueError(f"the {name!r} of its 'novelty' is missing or can't be read")
         read[name] = value
     return read
@@ -122,7 +129,7 @@ def _horizon(plain: dict[str, Any], kept: dict[str, Tensor]) -> tuple[dict[str, 
     samples = kept.get("samples")
     count = 0 if samples is None or not samples.ndim else len(samples)
     if not len(plain["y"]) == len(plain["t"]) == count or (count and not plain["batch"]):
-        raise ValueError("the samples, labels and tasks of its horizon are not of one number")
+        raise ValueError("the samples, labels and tasks of its horizon differ in number")
     try:
         torch.Generator().set_state(_tensor(kept, "generator", torch.uint8, 1))
     except (ValueError, RuntimeError, TypeError):
@@ -135,7 +142,7 @@ def _label(code: Any) -> Label:
         label = decode_label(code)
         hash(label)
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        raise ValueError("a label of it can't be read") from None
+        raise ValueError("one of its labels can't be read") from None
     return label
 
 
@@ -184,7 +191,7 @@ CHECKS: dict[str, Check] = {
     "seconds": _is_number,
     "late": _or_none(_is_number),
     "novelty": lambda value: value is None or isinstance(value, dict),
-    "history": _is_list_of(lambda look: isinstance(look, dict)),
+    "history": _is_list_of(lambda value: isinstance(value, dict)),
     "prototypes": _is_list,
     "taken": _is_count,
     "arrived": _is_count,

@@ -1,4 +1,4 @@
-"""An identifier t inferred from the stream's own statistics, where the stream hides it."""
+"""A task identifier t inferred from the stream itself, for a stream that hides it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["Novelty"]
 
 
 class Novelty:
-    """Begins a new t when new labels arrive, or when the learner's error before learning rises for good.
+    """Starts a new t when new labels arrive, or when the learner's error before learning rises and stays high.
 
-    New labels within `patience` batches of the last new ones belong to the same t. A rise is told by the
-    Page-Hinkley test: the error's sum above its mean, less `slack` per batch, exceeds `threshold`.
+    New labels within `patience` batches of the last new ones belong to the same t. The Page-Hinkley test detects
+    a rise: the sum of the error above its mean, less `slack` per batch, exceeds `threshold`.
 
     >>> novelty = Novelty(patience=2)
     >>> [novelty.identify([label], None) for label in "aabbbbbcd"]
@@ -30,7 +30,7 @@ class Novelty:
         self._reset()
 
     def identify(self, labels: Sequence[Label], correct: Iterable[bool] | None) -> int:
-        """The t of this batch; `correct` says which of it were predicted rightly before it is learnt."""
+        """The t of this batch. correct: which of its samples were predicted correctly before it was learnt."""
         new = not self._seen.issuperset(labels)
         self._seen.update(labels)
         self._since_new += 1
@@ -50,8 +50,8 @@ class Novelty:
         self._batches, self._mean, self._sum, self._least = 0, 0.0, 0.0, 0.0
 
     def _rises(self, correct: Iterable[bool]) -> bool:
-        right = list(correct)
-        error = 1 - sum(right) / len(right)
+        hits = list(correct)
+        error = 1 - sum(hits) / len(hits)
         self._batches += 1
         self._mean += (error - self._mean) / self._batches
         self._sum += error - self._mean - self.slack

@@ -1,4 +1,4 @@
-"""Time and threads of a run."""
+"""How long a learner works."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["Stopwatch", "one_thread"]
+__all__ = ["Stopwatch"]
 
 
 class Stopwatch:
-    """Counts the seconds inside a `with`, less those inside `stopped`; waits for the device at both ends."""
+    """Counts the seconds inside a `with` block, except those inside `stopped`. It waits for the device at both ends.
+
+    >>> watch = Stopwatch(torch.device("cpu"))
+    >>> with watch:
+    ...     _ = sum(range(1000))
+    >>> watch.seconds > 0
+    True
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.seconds = 0.0
@@ -21,6 +28,8 @@ class Stopwatch:
     def _now(self) -> float:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+        elif self.device.type == "mps":
+            torch.mps.synchronize()
         return time.perf_counter()
 
     def __enter__(self) -> Stopwatch:
@@ -31,24 +40,13 @@ class Stopwatch:
         self.seconds += self._now() - self._since
 
     def lap(self) -> float:
-        """The seconds counted since the last lap."""
+        """The seconds since the last lap."""
         seconds, self.seconds = self.seconds, 0.0
         return seconds
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Time in here is not counted."""
+        """Time in here does not count."""
         self.__exit__()
         yield
         self.__enter__()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread, which is fastest for networks of this size; then as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -1,1 +1,1 @@
-"""The second agent: the evaluator, and the metrics as pure functions of what it saw."""
+"""The second agent: the evaluator, and the metrics as pure functions of what it measured."""

@@ -1,4 +1,4 @@
-"""The second agent: it watches the learner and changes nothing in it."""
+"""The second agent: it measures the learner and changes nothing in it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label, as_labels
 from everlearn.messages import is_whole
 from everlearn.streams.user_stream import as_tests
+from everlearn.threads import computing_with
 
 __all__ = ["Evaluator", "Tests"]
 
@@ -25,19 +26,18 @@ Tests = Sequence[tuple[Any, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Evaluator:
-    """Measures a learner on held-out samples, when and on what it is told.
+    """Measures a learner on held-out samples.
 
-    every: ρ, look after every so many batches; None for task transitions and the end alone.
-    transitions: whether to look when a task ends.
-    horizon: D_eval. `seen`: samples of classes seen so far; `all`: also what was not seen yet (zero-shot);
-        `current`: the concepts in force at the moment.
-    concepts: `static`, held-out samples as the stream's tests have them; `evolving`, as the stream is
-        distributed at the moment.
+    every: ρ, evaluate after every so many batches; None for task transitions and the end alone.
+    transitions: whether to evaluate when a task ends.
+    horizon: D_eval. `seen`: samples of the classes seen so far; `all`: also of classes not seen yet (zero-shot);
+        `current`: of the concepts in force at the moment.
+    concepts: `static`, held-out samples as in the stream's tests; `evolving`, as the stream is distributed now.
     tests: held-out samples and labels, `(x, y)`, or a pair for each concept; by default the stream's own.
-    confined: whether predictions are confined to the classes of each task (task-incremental).
+    confined: whether predictions are limited to the classes of each task (task-incremental).
     prequential: whether every batch is also predicted before it is learnt (test, then train).
-    representation: whether to measure how true prototypes are, and the variance of the embedding.
-    asynchronous: look at a snapshot in a process of its own while the learner goes on.
+    representation: whether to measure how well prototypes match their classes, and the variance of the embedding.
+    asynchronous: evaluate a snapshot in another process while the learner goes on.
 
     >>> from everlearn import CoPE, stream
     >>> learner, s = CoPE(hidden=50), stream("split-digits")
@@ -69,7 +69,7 @@ class Evaluator:
             object.__setattr__(self, "tests", as_tests(self.tests))
 
     def due(self, batches: int, transition: bool) -> bool:
-        """Whether to look now, after so many batches; `transition` says that a task has just ended."""
+        """Whether to evaluate now, after so many batches. transition: whether a task has just ended."""
         return (transition and self.transitions) or (self.every is not None and batches % self.every == 0)
 
     def evaluate(
@@ -81,15 +81,15 @@ class Evaluator:
         met: Collection[int] | None = None,
         before: Mapping[Label, torch.Tensor] | None = None,
     ) -> Evaluation:
-        """Look at the learner now.
+        """Evaluate the learner as it is now.
 
         tests: held-out samples and labels of each concept; by default the evaluator's. task: the one being learnt.
-        current, met: the concepts in force, and all that ever were; by default every one of which a class was seen.
-        before: the prototypes at the last look, to tell how far they have moved.
+        current, met: the concepts in force now, and at any time so far; by default all of which a class was seen.
+        before: the prototypes at the last evaluation, to measure how far they moved.
         """
         tests = as_tests(tests) if tests is not None else self.tests
         if tests is None:
-            raise ValueError("there is nothing to evaluate on: give tests here or to the Evaluator")
+            raise ValueError("there is nothing to evaluate on: pass tests here or to the Evaluator")
         seen = set(learner.classes)
         truths = [as_labels(y) for _, y in tests]
         labels: list[Label] = sorted({label for truth in truths for label in truth} | seen, key=_natural)
@@ -97,23 +97,23 @@ class Evaluator:
         places = {label: place for place, label in enumerate(labels)}
         confusion = np.zeros((len(labels), len(labels)), np.int64)
         accuracies: dict[int, float] = {}
-        looked_at: list[tuple[Any, list[Label]]] = []
+        measured: list[tuple[Any, list[Label]]] = []
         met = range(len(truths)) if met is None else met
         current = met if current is None else current
         wanted = {"seen": met, "all": range(len(truths)), "current": current}[self.horizon]
         for concept, ((x, _), truth) in enumerate(zip(tests, truths, strict=True)):
             if concept not in wanted:
                 continue
-            asked = [i for i, label in enumerate(truth) if self.horizon == "all" or label in seen]
-            if not asked:
+            chosen = [i for i, label in enumerate(truth) if self.horizon == "all" or label in seen]
+            if not chosen:
                 continue
-            if len(asked) < len(truth):
-                x, truth = torch.as_tensor(x)[asked], [truth[i] for i in asked]
+            if len(chosen) < len(truth):
+                x, truth = torch.as_tensor(x)[chosen], [truth[i] for i in chosen]
             rows = np.array([places[label] for label in truth])
             columns = np.array([places[label] for label in self._predict(learner, x, set(truth))])
             np.add.at(confusion, (rows, columns), 1)
             accuracies[concept] = float((rows == columns).mean())
-            looked_at.append((x, truth))
+            measured.append((x, truth))
         return Evaluation(
             learner.batches,
             learner.samples,
@@ -123,7 +123,7 @@ class Evaluator:
             confusion,
             seen=tuple(i for i in accuracies if i in met and not seen.isdisjoint(truths[i])),
             exemplars=learner.exemplars(),
-            **self._representation(learner, looked_at, before or {}),
+            **self._representation(learner, measured, before or {}),
         )
 
     def _predict(self, learner: Learner | Snapshot, x: Any, of_task: set[Label]) -> list[Label]:
@@ -139,19 +139,21 @@ class Evaluator:
     def _representation(
         self,
         learner: Learner | Snapshot,
-        looked_at: list[tuple[Any, list[Label]]],
+        measured: list[tuple[Any, list[Label]]],
         before: Mapping[Label, Any],
     ) -> dict[str, Any]:
         prototypes = getattr(learner, "prototypes", {})
-        found: dict[str, Any] = {"prototype_shift": prototype_shift(before, prototypes)}
-        if self.representation and looked_at:
-            features = torch.cat([learner.embed(x) for x, _ in looked_at])
-            labels = [label for _, truth in looked_at for label in truth]
-            found["prototype_truth"] = prototype_truth(features, labels, prototypes)
-            found["variance"] = variance(features, labels)
+        with computing_with(1):
+            found: dict[str, Any] = {"prototype_shift": prototype_shift(before, prototypes)}
+        if self.representation and measured:
+            features = torch.cat([learner.embed(x) for x, _ in measured])
+            labels = [label for _, truth in measured for label in truth]
+            with computing_with(1):  # so that the last bit does not depend on the number of cores
+                found["prototype_truth"] = prototype_truth(features, labels, prototypes)
+                found["variance"] = variance(features, labels)
         return found
 
 
 def _natural(label: Any) -> tuple[str, Any]:
-    """Numbers in order, words in order, and no comparison across types."""
+    """A sort key: numbers in order, strings in order, no comparison across types."""
     return ("", label) if isinstance(label, int | float) else (type(label).__name__, str(label))

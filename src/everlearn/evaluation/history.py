@@ -1,4 +1,4 @@
-"""What the evaluator saw, moment by moment: a history is a sequence of evaluations."""
+"""What the evaluator measured over time: a history is a sequence of evaluations."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Evaluation", "History", "first_ends", "from_matrix"]
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What the evaluator saw at one moment.
+    """What the evaluator measured at one moment.
 
     batches, samples: how much the learner had observed. task: the task it was learning.
     accuracies: A(E_i, f) of each task i that was measured, seen or not.
     labels, confusion: how often a sample of the row's label was predicted as the column's.
     seen: the tasks of which a class was seen; by default all that were measured.
     exemplars: how many samples of each class the replay memory held.
-    prototype_truth: the cosine of each prototype to its class's current mean.
+    prototype_truth: the cosine between each prototype and the current mean of its class.
     variance: intra-class and inter-class variance of the embedding.
     prototype_shift: how far each prototype moved since the last evaluation.
 
@@ -63,8 +63,9 @@ History = Sequence[Evaluation]
 def from_matrix(accuracies: Sequence[Sequence[float]], classes: int = 0) -> list[Evaluation]:
     """The history of a run that was evaluated after each of its tasks, from the usual matrix R.
 
-    accuracies: row n holds the accuracy on each task after task n; what stands right of the diagonal is
-    zero-shot, and nan was not measured. classes: how many there are in all.
+    accuracies: row n holds the accuracy on each task after task n; right of the diagonal is zero-shot, and nan
+        means not measured.
+    classes: how many there are in all.
 
     >>> history = from_matrix([[0.9, 0.1], [0.7, 0.8]])
     >>> history[0].accuracies, history[0].seen_accuracies, history[1].accuracy
@@ -85,20 +86,20 @@ def from_matrix(accuracies: Sequence[Sequence[float]], classes: int = 0) -> list
 
 
 def first_ends(history: History) -> dict[int, int]:
-    """For every task that has ended, the place in the history of the first evaluation since.
+    """For every task that has ended, the index in the history of the first evaluation after its end.
 
-    A task has ended when another one is being learnt after it; one that comes back has ended nonetheless.
-    A task that no evaluation found being learnt has ended when one with a higher number is.
+    A task ends when another one begins; if it comes back later, its first end counts. A task that no evaluation
+    found being learnt has ended as soon as one with a higher number is being learnt.
 
     >>> first_ends(from_matrix([[0.9], [0.7, 0.8], [0.7, 0.7, 0.9]]))
     {0: 1, 1: 2}
     """
-    found_learning = {evaluation.task for evaluation in history}
+    observed_tasks = {evaluation.task for evaluation in history}
     begun: set[int] = set()
     ends: dict[int, int] = {}
     for place, evaluation in enumerate(history):
         missed = {
-            task for task in evaluation.seen_accuracies.keys() - found_learning if task < evaluation.task
+            task for task in evaluation.seen_accuracies.keys() - observed_tasks if task < evaluation.task
         }
         for task in sorted((begun | missed) - {evaluation.task}):
             ends.setdefault(task, place)

@@ -1,8 +1,8 @@
 """Metrics as pure functions of a history of evaluations.
 
 A(E_i, f_n) is the accuracy on the held-out samples E_i of task i at evaluation n of N. All are fractions.
-Every metric but forward transfer reads only tasks seen, so it's the same whether or not the evaluator
-also looks at what is yet to come. docs/metrics.md has all formulas on one page.
+Every metric except forward transfer uses only the tasks seen so far, so it does not change if the evaluator also
+measures tasks that are still to come. docs/metrics.md has all formulas on one page.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def accuracy_per_task(history: History) -> dict[int, float]:
 
 
 def accuracy_per_class(history: History) -> dict[Label, float]:
-    """The share of each class's held-out samples that were recognised: C_cc / Σ_j C_cj at the end.
+    """The share of each class's held-out samples that are predicted correctly: C_cc / Σ_j C_cj at the end.
 
     Classes with no held-out sample are left out.
 
@@ -73,7 +73,7 @@ def accuracy_per_class(history: History) -> dict[Label, float]:
 
 
 def confusion(history: History) -> NDArray[np.int64]:
-    """The confusion matrix at the end: C_cj held-out samples of class c were taken for class j.
+    """The confusion matrix at the end: C_cj held-out samples of class c were predicted as class j.
 
     >>> confusion([Evaluation(1, 10, 0, {0: 0.8}, ("cat", "dog"), np.array([[3, 1], [0, 6]]))])
     array([[3, 1],
@@ -100,7 +100,7 @@ def area_under_accuracy(history: History) -> float:
     """The area under accuracy over samples seen, by trapezoids, divided by the span of samples.
 
     Σ_n (s_n − s_{n−1}) · (a_n + a_{n−1})/2 / (s_N − s_1), with a_n the mean over tasks seen at s_n samples.
-    One moment alone has no span: then it is the accuracy there.
+    A single evaluation has no span: then this is the accuracy there.
 
     >>> from everlearn.evaluation.history import from_matrix
     >>> area_under_accuracy(from_matrix([[1.0], [0.5, 0.5], [0.5, 0.5, 0.5]]))
@@ -121,7 +121,7 @@ def area_under_accuracy(history: History) -> float:
 def min_accuracy(history: History) -> float:
     """min-ACC_k: the mean over tasks i before the current one of the lowest A(E_i, f_n) since i ended.
 
-    A task that came back counts from its first end. nan where no task has ended.
+    A task that came back counts from its first end. nan if no task has ended.
 
     >>> from everlearn.evaluation.history import from_matrix
     >>> min_accuracy(from_matrix([[1.0], [0.5, 1.0], [0.75, 1.0, 1.0]]))
@@ -133,7 +133,7 @@ def min_accuracy(history: History) -> float:
 def worst_case_accuracy(history: History) -> float:
     """WC-ACC = A(E_k, f_N)/k + (1 − 1/k) · min-ACC_k, with k tasks so far and the k-th being learnt.
 
-    Where no task has ended it is the accuracy; where the current task isn't measured, min-ACC.
+    If no task has ended, this is the accuracy; if the current task wasn't measured, min-ACC.
 
     >>> from everlearn.evaluation.history import from_matrix
     >>> worst_case_accuracy(from_matrix([[1.0], [0.5, 1.0]]))
@@ -179,7 +179,7 @@ def windowed_plasticity(history: History, window: int = 10) -> float:
 def forgetting(history: History) -> float:
     """The mean over earlier tasks of how far A(E_i, f_N) is below the best it ever was.
 
-    0 where no task has ended: nothing was there to forget.
+    0 if no task has ended.
 
     >>> from everlearn.evaluation.history import from_matrix
     >>> forgetting(from_matrix([[1.0], [0.25, 1.0]]))
@@ -195,7 +195,7 @@ def backward_transfer(history: History) -> float:
     """BWT: the mean over earlier tasks of A(E_i, f_N) less what it was when task i first ended.
 
     That is the last evaluation while task i was first being learnt; tasks without one don't count.
-    nan where none counts.
+    nan if none counts.
 
     >>> from everlearn.evaluation.history import from_matrix
     >>> backward_transfer(from_matrix([[0.75], [0.5, 1.0]]))
@@ -213,8 +213,8 @@ def backward_transfer(history: History) -> float:
 def forward_transfer(history: History, chance: float | None = None) -> float:
     """FWT: the mean over tasks of A(E_i, f) at the last evaluation before task i began, less chance.
 
-    chance: by default 1 / the number of classes. Only an evaluator whose horizon is all concepts measures
-    tasks that have not begun; nan where none was, or where the classes aren't known.
+    chance: by default 1 / the number of classes. Only an evaluator with `horizon="all"` measures tasks that have
+    not begun; nan if none was measured, or if the number of classes isn't known.
 
     >>> from everlearn.evaluation.history import from_matrix
     >>> forward_transfer(from_matrix([[1.0, 0.75], [0.5, 1.0]], classes=2))
@@ -229,7 +229,7 @@ def forward_transfer(history: History, chance: float | None = None) -> float:
     return _mean(before.values())
 
 
-# What they share
+# Helpers
 
 
 def _last(history: History) -> Evaluation:
@@ -269,7 +269,7 @@ def _curves(history: History, window: int) -> list[NDArray[np.float64]]:
 
 
 def _largest_fall(curve: NDArray[np.float64], window: int) -> float:
-    """How far the curve falls at most from any point to a later one in the same window."""
+    """The largest fall of the curve from any point to a later one in the same window."""
     window = min(window, len(curve))
     measured = ~np.isnan(curve)
     padded = np.concatenate([np.full(window - 1, -np.inf), np.where(measured, curve, -np.inf)])

@@ -1,6 +1,6 @@
-"""Prequential accuracy: every batch is predicted before it is learnt, and what was right is counted.
+"""Prequential accuracy: every batch is predicted before it is learnt, and the correct predictions are counted.
 
-Pure functions of c_j, the samples of batch j that were predicted rightly, and n_j, its size.
+Pure functions of c_j, the number of samples of batch j that were predicted correctly, and n_j, its size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Counts = Sequence[int] | NDArray[np.int64]
 
 
 def prequential_accuracy(correct: Counts, sizes: Counts) -> float:
-    """The share of all samples that was right when it came: Σ_j c_j / Σ_j n_j; nan before the first.
+    """The share of all samples that were predicted correctly: Σ_j c_j / Σ_j n_j; nan before the first.
 
     >>> prequential_accuracy([0, 5, 10], [10, 10, 10])
     0.5
@@ -28,7 +28,7 @@ def prequential_accuracy(correct: Counts, sizes: Counts) -> float:
 
 
 def windowed_prequential_accuracy(correct: Counts, sizes: Counts, window: int) -> NDArray[np.float64]:
-    """At each batch, the share that was right among the last `window` batches, fewer at the start.
+    """At each batch, the accuracy over the last `window` batches, fewer at the start.
 
     P_j = Σ_{j−w < i ≤ j} c_i / Σ_{j−w < i ≤ j} n_i
 
@@ -42,9 +42,9 @@ def windowed_prequential_accuracy(correct: Counts, sizes: Counts, window: int) -
 
 
 def fading_prequential_accuracy(correct: Counts, sizes: Counts, factor: float = 0.999) -> NDArray[np.float64]:
-    """At each batch, the share that was right with older batches weighing less by `factor` per batch.
+    """At each batch, the accuracy with the weight of older batches reduced by `factor` per batch.
 
-    P_j = R_j / W_j with R_j = c_j + λ R_{j−1} and W_j = n_j + λ W_{j−1}; λ = 1 forgets nothing.
+    P_j = R_j / W_j with R_j = c_j + λ R_{j−1} and W_j = n_j + λ W_{j−1}; with λ = 1 all batches weigh the same.
 
     >>> fading_prequential_accuracy([0, 5, 10], [10, 10, 10], factor=0.5)
     array([0.        , 0.33333333, 0.71428571])
@@ -64,12 +64,12 @@ def _checked(correct: Counts, sizes: Counts) -> tuple[NDArray[np.float64], NDArr
     if right.shape != total.shape:
         raise ValueError(f"got {len(right)} counts of correct predictions for {len(total)} batches")
     if ((right < 0) | (right > total)).any():
-        raise ValueError("a batch can't have fewer than 0 correct predictions, or more than samples")
+        raise ValueError("a batch can't have fewer than 0 correct predictions, or more than it has samples")
     return right, total
 
 
 def _within(counts: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-    """At each place, the sum of the last `window` counts."""
+    """The moving sum of the last `window` counts."""
     sums = np.concatenate([[0.0], counts.cumsum()])
     starts = np.maximum(np.arange(1, len(sums)) - window, 0)
     inside: NDArray[np.float64] = sums[1:] - sums[starts]
@@ -77,7 +77,7 @@ def _within(counts: NDArray[np.float64], window: int) -> NDArray[np.float64]:
 
 
 def _ratio(right: NDArray[np.float64], total: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Their quotient; nan as long as no sample came."""
+    """Their quotient; nan as long as there are no samples."""
     shares = np.full(len(total), np.nan)
     np.divide(right, total, out=shares, where=total > 0)
     return shares

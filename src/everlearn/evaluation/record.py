@@ -1,4 +1,4 @@
-"""A history as plain values and one tensor, and back, exactly: what a run keeps on disk of its metrics."""
+"""A history as plain values and one tensor, and back, exactly: for checkpoints of runs."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ __all__ = ["from_record", "to_record"]
 
 
 def to_record(history: History) -> tuple[list[dict[str, Any]], Tensor]:
-    """Each evaluation as JSON takes it, and all their confusions one after another."""
-    confusions = [look.confusion.ravel() for look in history]
+    """Each evaluation as JSON values, and all confusion matrices in one flat tensor."""
+    confusions = [evaluation.confusion.ravel() for evaluation in history]
     counts = np.concatenate([*confusions, np.zeros(0, np.int64)])
-    return [_plain(look) for look in history], torch.from_numpy(counts)
+    return [_plain(evaluation) for evaluation in history], torch.from_numpy(counts)
 
 
 def from_record(record: list[dict[str, Any]], confusions: Tensor) -> list[Evaluation]:
     """The history that `to_record` wrote."""
     history, start = [], 0
-    for look in record:
-        classes = len(look["labels"])
+    for evaluation in record:
+        classes = len(evaluation["labels"])
         counts = confusions[start : start + classes**2].numpy().reshape(classes, classes).copy()
-        history.append(_evaluation(look, counts))
+        history.append(_evaluation(evaluation, counts))
         start += classes**2
     return history
 
 
-def _plain(look: Evaluation) -> dict[str, Any]:
+def _plain(evaluation: Evaluation) -> dict[str, Any]:
     return {
-        "batches": look.batches,
-        "samples": look.samples,
-        "task": look.task,
-        "accuracies": list(look.accuracies.items()),
-        "labels": [encode_label(label) for label in look.labels],
-        "seen": None if look.seen is None else list(look.seen),
-        "exemplars": _pairs(look.exemplars),
-        "prototype_truth": _pairs(look.prototype_truth),
-        "variance": None if look.variance is None else list(look.variance),
-        "prototype_shift": _pairs(look.prototype_shift),
+        "batches": evaluation.batches,
+        "samples": evaluation.samples,
+        "task": evaluation.task,
+        "accuracies": list(evaluation.accuracies.items()),
+        "labels": [encode_label(label) for label in evaluation.labels],
+        "seen": None if evaluation.seen is None else list(evaluation.seen),
+        "exemplars": _pairs(evaluation.exemplars),
+        "prototype_truth": _pairs(evaluation.prototype_truth),
+        "variance": None if evaluation.variance is None else list(evaluation.variance),
+        "prototype_shift": _pairs(evaluation.prototype_shift),
     }
 
 
-def _evaluation(look: dict[str, Any], confusion: Any) -> Evaluation:
+def _evaluation(evaluation: dict[str, Any], confusion: Any) -> Evaluation:
     return Evaluation(
-        look["batches"],
-        look["samples"],
-        look["task"],
-        dict(look["accuracies"]),
-        tuple(decode_label(code) for code in look["labels"]),
+        evaluation["batches"],
+        evaluation["samples"],
+        evaluation["task"],
+        dict(evaluation["accuracies"]),
+        tuple(decode_label(code) for code in evaluation["labels"]),
         confusion,
-        None if look["seen"] is None else tuple(look["seen"]),
-        _by_label(look["exemplars"]),
-        _by_label(look["prototype_truth"]),
-        None if look["variance"] is None else tuple(look["variance"]),
-        _by_label(look["prototype_shift"]),
+        None if evaluation["seen"] is None else tuple(evaluation["seen"]),
+        _by_label(evaluation["exemplars"]),
+        _by_label(evaluation["prototype_truth"]),
+        None if evaluation["variance"] is None else tuple(evaluation["variance"]),
+        _by_label(evaluation["prototype_shift"]),
     )
 
 

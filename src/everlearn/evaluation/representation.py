@@ -1,7 +1,7 @@
 """How good the representation is: pure functions of features, labels and prototypes.
 
-u_i is the feature of sample i at unit length, m_c the mean of the u_i of class c: what a prototype p^c
-should point to.
+u_i is the feature of sample i scaled to unit length, m_c the mean of the u_i of class c. Ideally the prototype
+p^c points to m_c.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Prototypes = Mapping[Label, Tensor]
 
 
 class Plane(NamedTuple):
-    """Features and prototypes in two dimensions, and the share of the variance that each of them keeps."""
+    """Features and prototypes in two dimensions, and the share of the variance that each dimension explains."""
 
     samples: Tensor  # [n, 2]
     prototypes: dict[Label, Tensor]  # [2] each
@@ -29,7 +29,7 @@ class Plane(NamedTuple):
 
 
 def prototype_truth(features: Tensor, labels: Any, prototypes: Prototypes) -> dict[Label, float]:
-    """How true each prototype is: cos(p^c, m_c), for each class with both a prototype and samples.
+    """How well each prototype matches its class: cos(p^c, m_c), for each class with a prototype and samples.
 
     >>> features = torch.tensor([[1.0, 1.0], [1.0, -1.0], [0.0, 2.0]])
     >>> prototypes = {"a": torch.tensor([3.0, 0.0]), "b": torch.tensor([1.0, 0.0])}
@@ -47,7 +47,7 @@ def prototype_truth(features: Tensor, labels: Any, prototypes: Prototypes) -> di
 
 
 def variance(features: Tensor, labels: Any) -> tuple[float, float]:
-    """Intra-class and inter-class variance of unit-length features; every class weighs the same.
+    """Intra-class and inter-class variance of unit-length features; all classes have the same weight.
 
     intra = mean over c of the mean over i in c of |u_i − m_c|²
     inter = mean over c of |m_c − m|², with m the mean of all m_c
@@ -78,14 +78,14 @@ def prototype_shift(before: Prototypes, after: Prototypes) -> dict[Label, float]
 def project(features: Tensor, prototypes: Prototypes) -> Plane:
     """The two principal components of the features, and the prototypes in the same plane.
 
-    A component's largest entry is positive, so the same features give the same picture.
+    The largest entry of a component is positive, so the same features always give the same picture.
 
     >>> corners = torch.tensor([[0.0, 0.0], [4.0, 0.0], [0.0, 2.0], [4.0, 2.0]])
     >>> plane = project(corners, {"a": torch.tensor([2.0, 2.0])})
     >>> plane.samples[1].tolist(), plane.prototypes["a"].tolist(), plane.explained
     ([2.0, -1.0], [0.0, 1.0], (0.8, 0.2))
     """
-    wide = _matrix(features).double()
+    wide = _matrix(features)
     middle = wide.mean(0)
     spread = (wide - middle).T @ (wide - middle)  # [d, d], n times the covariance
     values, vectors = torch.linalg.eigh(spread)  # in ascending order
@@ -100,25 +100,28 @@ def project(features: Tensor, prototypes: Prototypes) -> Plane:
 
 
 def _matrix(features: Tensor) -> Tensor:
+    """The features in float64, on the CPU where their device has no float64."""
     if features.ndim != 2 or len(features) == 0:
         raise ValueError(
-            f"features have the shape [samples, d] with a sample at least, not {list(features.shape)}"
+            f"features must have the shape [samples, d] with at least one sample, not {list(features.shape)}"
         )
-    return features.detach()
+    features = features.detach()
+    return (features.cpu() if features.device.type == "mps" else features).double()
 
 
 def _units(features: Tensor) -> Tensor:
-    return normalize(_matrix(features).double(), dim=1)
+    return normalize(_matrix(features), dim=1)
 
 
 def _class_means(features: Tensor, labels: Any) -> tuple[list[Label], Tensor, Tensor]:
-    """The classes in the order first met, the place of each sample's class, and every class's mean m_c."""
+    """The classes in the order first seen, the index of each sample's class, and the mean m_c of every class."""
     names = as_labels(labels)
     if len(names) != len(features):
         raise ValueError(f"got {len(features)} features but {len(names)} labels")
     places = {label: place for place, label in enumerate(dict.fromkeys(names))}
-    owners = torch.tensor([places[label] for label in names], device=features.device)
-    return list(places), owners, _mean_by_class(_units(features), owners, len(places))
+    units = _units(features)
+    owners = torch.tensor([places[label] for label in names], device=units.device)
+    return list(places), owners, _mean_by_class(units, owners, len(places))
 
 
 def _mean_by_class(values: Tensor, owners: Tensor, classes: int) -> Tensor:

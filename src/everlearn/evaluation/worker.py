@@ -1,4 +1,4 @@
-"""Evaluation in a process of its own: the learner goes on while a snapshot of it is measured."""
+"""Evaluation in another process: the learner goes on while a snapshot of it is measured."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from everlearn.parent_watch import end_with_parent, remove_with_parent
 
 __all__ = ["EvaluationWorker"]
 
-# So many snapshots may wait on disk; then the learner waits too, or a slow evaluator would fill the disk.
+# At most so many snapshots wait on disk; then the learner waits, or a slow evaluator would fill the disk.
 WAITING = 100
 
 
 class EvaluationWorker:
-    """A process, started on its own and not forked, that evaluates snapshots in the order they come.
+    """A process, spawned and not forked, that evaluates snapshots in order.
 
-    A snapshot passes through a file, so that handing it over does not wait for the worker; held-out samples
-    pass only once, for as long as they are the same. The process ends with the one that started it, whatever ends
-    that.
+    A snapshot is passed as a file, so `submit` does not wait for the worker. Held-out samples are passed only when
+    they change. The process ends with its parent, however that ends.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
@@ -42,18 +41,18 @@ class EvaluationWorker:
         self._process.start()
         theirs.close()
         try:
-            self._pipe.recv()  # it has loaded what it needs, and will take no more of the machine until asked
+            self._pipe.recv()  # it has imported everything
         except (EOFError, OSError):
             raise _ended() from None
         self._tests: Tests | None = None
         self._ready: list[Evaluation] = []
-        self._handed_over = self._received = 0
+        self._submitted = self._received = 0
 
     def submit(self, learner: Learner, tests: Tests, *arguments: Any) -> None:
-        """Hand over the learner as it is now; the arguments are those of `Evaluator.evaluate` after it."""
-        while self._handed_over - self._received >= WAITING:
+        """Evaluate the learner as it is now; the arguments are those of `Evaluator.evaluate` after it."""
+        while self._submitted - self._received >= WAITING:
             self._receive()
-        path = Path(self._folder.name) / str(self._handed_over)
+        path = Path(self._folder.name) / str(self._submitted)
         known = tests is self._tests
         path.write_bytes(pickle.dumps((learner.snapshot(), None if known else tests, arguments)))
         self._tests = tests
@@ -61,11 +60,11 @@ class EvaluationWorker:
             self._pipe.send(str(path))
         except OSError:
             raise _ended() from None
-        self._handed_over += 1
+        self._submitted += 1
 
     def collect(self, wait: bool = False) -> list[Evaluation]:
-        """The evaluations that are ready, in order; with `wait`, all that were handed over."""
-        while self._received < self._handed_over and (wait or self._pipe.poll()):
+        """The evaluations that are ready, in order; with `wait`, all that were submitted."""
+        while self._received < self._submitted and (wait or self._pipe.poll()):
             self._receive()
         ready, self._ready = self._ready, []
         return ready
@@ -92,22 +91,19 @@ class EvaluationWorker:
 
 def _ended() -> RuntimeError:
     return RuntimeError(
-        "the evaluation process ended before it had answered; a script that evaluates asynchronously "
-        'must do its work under `if __name__ == "__main__":`'
+        "the evaluation process ended before it answered; a script that evaluates asynchronously "
+        'must guard its code with `if __name__ == "__main__":`'
     )
 
 
 def _serve(pipe: Connection, evaluator: Evaluator, folder: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner's process decides what an interruption ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner's process to handle
     remove_with_parent(Path(folder))
     end_with_parent()
     torch.set_num_threads(1)
     try:
         _answer_all(pipe, evaluator)
-    except (
-        EOFError,
-        OSError,
-    ):  # nobody asks any more: the worker was closed, or the learner's process has ended
+    except (EOFError, OSError):  # the worker was closed, or the learner's process has ended
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -14,9 +14,9 @@ from typing import Any
 from everlearn import learners
 from everlearn.experiments.environment import cores, hardware, on_gpu
 from everlearn.experiments.job import Job
-from everlearn.experiments.reproduce import Plan
 from everlearn.experiments.settings import settings_in_force
 from everlearn.experiments.store import Record, Store
+from everlearn.experiments.sweep import Sweep
 from everlearn.streams.formats import DataError
 
 __all__ = ["describe", "rates", "seconds"]
@@ -58,8 +58,13 @@ def _paced(learner: str, batch_size: int) -> str:
     return learner if batch_size == 10 else f"{learner}, batches of {batch_size}"
 
 
-def describe(plan: Plan, store: str | os.PathLike[str], workers: int | None = None) -> str:
-    """What would run and for how long, in words."""
+def describe(
+    plan: Sweep, store: str | os.PathLike[str], workers: int | None = None, missing: Sequence[str] = ()
+) -> str:
+    """What would run and about how long it takes, as text for a person.
+
+    workers: processes to run it in. missing: learners that are left out since they are not implemented.
+    """
     earlier = rates(Store(store).records()) if Path(store).exists() else {}
     lines = [f"{plan.done} runs are stored, {len(plan.todo)} to go"]
     if plan.failed:
@@ -75,8 +80,7 @@ def describe(plan: Plan, store: str | os.PathLike[str], workers: int | None = No
         unknown += len(jobs) - len(known)
         took = f"about {_duration(sum(known))}" if len(known) == len(jobs) else _why_unknown(jobs[0])
         lines.append(f"  {title}: {_runs(len(jobs))}, {took}")
-    missing = dict.fromkeys(learner for each in plan.experiments for learner in each.missing)
-    lines += [f"  {learner} is not here yet, and is left out" for learner in missing]
+    lines += [f"  {learner} is not implemented yet, and is left out" for learner in missing]
     if plan.todo:
         gpu = on_gpu(plan.todo[0].device)
         alone = sum(job.alone for job in plan.todo)

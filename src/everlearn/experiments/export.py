@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from everlearn import learners
-from everlearn.experiments.record import METRICS, Record
+from everlearn.experiments.codec import METRICS
+from everlearn.experiments.record import Record
 
 __all__ = ["how", "write_csv", "write_json"]
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from everlearn import learners
 from everlearn.evaluation.evaluator import Evaluator
-from everlearn.experiments.settings import benchmark_settings
+from everlearn.experiments.settings import merged_settings
 from everlearn.streams import stream
 from everlearn.streams.dataset_stream import DatasetStream
 from everlearn.streams.horizon import Horizon
@@ -37,6 +37,7 @@ class Job:
     learner: str
     stream: str
     seed: int
+    _: dataclasses.KW_ONLY
     imbalance: int | None = None
     batch_size: int = 10
     scenario: str = "split"
@@ -109,8 +110,8 @@ def key(job: Job) -> str:
     >>> key(Job("cope", "split-mnist", 0)) == key(Job("cope", "split-mnist", 0, settings={"momentum": 0.9}))
     False
     """
-    benchmark = benchmark_settings(job.learner, job.stream, job.imbalance is not None)
-    return key_of(job.plain(), {"network": "mlp"} | benchmark | job.settings)
+    imbalanced = job.imbalance is not None
+    return key_of(job.plain(), merged_settings(job.learner, job.stream, imbalanced, job.settings))
 
 
 def key_of(plain: dict[str, Any], in_force: dict[str, Any]) -> str:

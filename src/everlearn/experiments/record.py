@@ -7,11 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from everlearn.experiments.codec import METRICS
 from everlearn.messages import is_whole
 
-__all__ = ["METRICS", "Record", "check_record", "check_run"]
-
-METRICS = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
+__all__ = ["Record", "check_record", "check_run"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from everlearn.engine.clock import Clock
 from everlearn.engine.cohort import Cohort, shape_of
-from everlearn.engine.loop import Result, Run
+from everlearn.engine.loop import Result, Run, RunOptions
 from everlearn.experiments.environment import cores, hardware, on_gpu, version
 from everlearn.experiments.job import Job
 from everlearn.experiments.settings import learner
@@ -162,17 +162,17 @@ def _say_why_alone(jobs: Collection[int], error: Exception) -> None:
 def open_run(job: Job, progress: Progress | None = None) -> Run:
     """The learner of a job before its stream, ready to run."""
     source = job.open_stream()
-    return Run(
-        learner(job.learner, source, seed=job.seed, device=job.device, **job.settings),
-        source,
-        job.evaluator,
+    options = RunOptions(
+        evaluator=job.evaluator,
         horizon=job.horizon,
-        told=job.paradigm,
+        paradigm=job.paradigm,
         infer=job.infer,
         clock=None if job.cost is None else Clock(cost=job.cost),
         progress=progress,
         checkpoint=job.kept_in(),
     )
+    chosen = learner(job.learner, source, seed=job.seed, device=job.device, **job.settings)
+    return Run(chosen, source, options)
 
 
 def _now() -> str:

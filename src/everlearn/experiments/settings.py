@@ -1,4 +1,4 @@
-"""The settings of each learner on each stream, read from the files in `paper/`."""
+"""The settings of each learner on each stream, read from the files in `benchmarks/`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from everlearn.messages import nearest
 from everlearn.networks import EMBEDDINGS
 from everlearn.streams.scenarios import Stream
 
-__all__ = ["benchmark_settings", "check_settings", "learner", "read_benchmark", "settings_in_force"]
+__all__ = [
+    "benchmark_settings", "check_settings", "learner", "merged_settings", "read_benchmark", "settings_in_force",
+]  # fmt: skip
+
+DEFAULT_NETWORK = "mlp"
 
 
 def learner(
@@ -38,18 +42,27 @@ def learner(
     kind = learners.find(name)
     if isinstance(stream, str):
         raise ValueError(f"stream is the stream itself, such as stream({stream!r}), not its name alone")
-    chosen: dict[str, Any] = {"network": "mlp"}
-    if stream is not None:
-        chosen |= benchmark_settings(name, stream.name, stream.imbalance is not None)
-    chosen |= settings
-    if network is not None:
-        chosen["network"] = network
+    given = settings if network is None else settings | {"network": network}
+    if stream is None:
+        return kind(seed=seed, device=device, **{"network": DEFAULT_NETWORK} | given)
+    chosen = merged_settings(name, stream.name, stream.imbalance is not None, given)
     return kind(seed=seed, device=device, **chosen)
 
 
 def benchmark_settings(learner: str, stream: str, imbalanced: bool) -> dict[str, Any]:
     """What the benchmark sets for a learner on a stream, the network's name included; the rest are defaults."""
     return dict(_benchmark(stream).get("imbalanced" if imbalanced else "balanced", {}).get(learner, {}))
+
+
+def merged_settings(learner: str, stream: str, imbalanced: bool, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings to make a learner with: those given, then the benchmark's, then the default network.
+
+    Settings that none of them names are the learner's own defaults.
+
+    >>> merged_settings("finetune", "split-digits", False, {"learning_rate": 1.0})["network"]
+    'mlp'
+    """
+    return {"network": DEFAULT_NETWORK} | benchmark_settings(learner, stream, imbalanced) | given
 
 
 def settings_in_force(learner: str, stream: str, imbalanced: bool, given: dict[str, Any]) -> dict[str, Any]:
@@ -60,15 +73,14 @@ def settings_in_force(learner: str, stream: str, imbalanced: bool, given: dict[s
     >>> settings_in_force("cope", "split-mnist", False, {"momentum": 0.5})["memory_size"]
     2000
     """
-    chosen = {"network": "mlp"} | benchmark_settings(learner, stream, imbalanced) | given
-    return check_settings(learner, chosen)
+    return check_settings(learner, merged_settings(learner, stream, imbalanced, given))
 
 
 def check_settings(learner: str, given: dict[str, Any]) -> dict[str, Any]:
     """Every setting of a learner with these given, and its network; refuses what is no setting or no value of one."""
     kind = learners.find(learner)
     given = dict(given)
-    network = given.pop("network", "mlp")
+    network = given.pop("network", DEFAULT_NETWORK)
     if network not in EMBEDDINGS:
         raise ValueError(f"there is no network {network!r}{nearest(network, EMBEDDINGS)}")
     known = [field.name for field in dataclasses.fields(kind.Settings)]
@@ -80,7 +92,7 @@ def check_settings(learner: str, given: dict[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def _benchmark(stream: str) -> dict[str, Any]:
-    file = files("everlearn.experiments").joinpath("paper", f"{stream}.toml")
+    file = files("everlearn.experiments").joinpath("benchmarks", f"{stream}.toml")
     return read_benchmark(file.read_text("utf-8"), f"{stream}.toml") if file.is_file() else {}
 
 

@@ -1,19 +1,20 @@
-"""What a handful of seeds can say: mean and spread, and whether two differ by more than chance."""
+"""Statistics over a few seeds: mean and standard deviation, paired tests and confidence intervals."""
 
 from __future__ import annotations
 
-import math
+import warnings
 from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 __all__ = ["Difference", "Summary", "holm", "paired", "summary", "welch"]
 
-SURE = 0.95
-"""How sure an interval is; a difference counts as more than chance below 1 − SURE."""
+CONFIDENCE = 0.95
+"""Confidence level of the intervals."""
 
 
 class Summary(NamedTuple):
-    """Mean and unbiased standard deviation over n seeds; one seed has no spread."""
+    """Mean and unbiased standard deviation over n seeds; std is None for one seed."""
 
     mean: float
     std: float | None
@@ -21,7 +22,7 @@ class Summary(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A mean difference over n pairs with its interval, and the chance p of one as large where there is none."""
+    """A mean difference over n pairs, its confidence interval, and the p-value of the two-sided test."""
 
     mean: float
     low: float
@@ -36,12 +37,9 @@ def summary(values: Sequence[float]) -> Summary | None:
     >>> summary([90, 92]), summary([90]), summary([])
     (Summary(mean=91.0, std=1.4142135623730951, n=2), Summary(mean=90.0, std=None, n=1), None)
     """
-    n = len(values)
-    if n == 0:
+    if not values:
         return None
-    mean = math.fsum(values) / n
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
-    return Summary(mean, std, n)
+    return Summary(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
 
 def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> Difference | None:
@@ -54,47 +52,47 @@ def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> Difference
     '2.0 in [1.1, 2.9], p = 0.011, n = 3'
     """
     seeds = sorted(ours.keys() & others.keys())
-    of = summary([ours[seed] - others[seed] for seed in seeds])
-    if of is None or of.std is None:
+    differences = summary([ours[seed] - others[seed] for seed in seeds])
+    if differences is None or differences.std is None:
         return None
-    return _difference(of.mean, of.std / math.sqrt(of.n), of.n - 1, of.n)
+    mean, n = differences.mean, differences.n
+    if differences.std == 0:  # every pair differs by the same amount, so there is nothing to test
+        return Difference(mean, mean, mean, float(mean == 0), n)
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        # scipy warns where all differences are nearly equal; then p is nearly 0, which is right.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        test = stats.ttest_rel([ours[seed] for seed in seeds], [others[seed] for seed in seeds])
+    interval = test.confidence_interval(CONFIDENCE)
+    return Difference(mean, float(interval.low), float(interval.high), float(test.pvalue), n)
 
 
-def welch(ours: Summary, others: Summary) -> Difference | None:
-    """Welch's t-test from means and deviations alone, as a paper prints them; None without deviations.
+def welch(ours: Summary, others: Summary) -> float | None:
+    """The p of Welch's t-test from means and deviations alone, as papers print them; None without deviations.
 
-    >>> round(welch(Summary(48.0, 1.7, 5), Summary(48.92, 1.32, 5)).p, 2)
+    >>> round(welch(Summary(48.0, 1.7, 5), Summary(48.92, 1.32, 5)), 2)
     0.37
     """
     if ours.std is None or others.std is None:
         return None
-    one, other = ours.std**2 / ours.n, others.std**2 / others.n
-    error = math.sqrt(one + other)
-    parts = one**2 / (ours.n - 1) + other**2 / (others.n - 1)
-    freedom = (one + other) ** 2 / parts if parts else math.inf
-    return _difference(ours.mean - others.mean, error, freedom, min(ours.n, others.n))
+    if ours.std == others.std == 0:
+        return float(ours.mean == others.mean)
+    from scipy import stats
+
+    return float(stats.ttest_ind_from_stats(*ours, *others, equal_var=False).pvalue)
 
 
-def _difference(mean: float, error: float, freedom: float, n: int) -> Difference:
-    from scipy.stats import t as student
-
-    if error == 0:  # every pair differs by the same: no chance about it
-        return Difference(mean, mean, mean, 1.0 if mean == 0 else 0.0, n)
-    reach = float(student.ppf((1 + SURE) / 2, freedom)) * error
-    p = 2 * float(student.sf(abs(mean) / error, freedom))
-    return Difference(mean, mean - reach, mean + reach, p, n)
-
-
-def holm(chances: Sequence[float]) -> list[float]:
-    """Each p as large as it must be when so many were tested at once (Holm 1979).
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted for multiple tests (Holm, 1979).
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    order = sorted(range(len(chances)), key=chances.__getitem__)
-    adjusted = [0.0] * len(chances)
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted = [0.0] * len(p_values)
     least = 0.0
     for rank, place in enumerate(order):
-        least = max(least, min(1.0, (len(chances) - rank) * chances[place]))
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = least
     return adjusted

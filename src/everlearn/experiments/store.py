@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
-from everlearn.engine.result import Result
+from everlearn.experiments.codec import encode
 from everlearn.experiments.job import Job, key
 from everlearn.experiments.record import Record, check_record
 from everlearn.experiments.runner import Outcome
@@ -193,41 +191,5 @@ def record(job: Job, outcome: Outcome) -> Record:
         outcome.started,
         0.0 if result is None else result.seconds,
         None if error is None else " ".join(f"{type(error).__name__}: {error}".split()),
-        None if result is None else _plain(result) | {"together": outcome.together},
+        None if result is None else encode(result, outcome.together),
     )
-
-
-def _plain(result: Result) -> dict[str, Any]:
-    last = result.history[-1] if result.history else None
-    return {
-        "accuracy": _number(result.accuracy),
-        "anytime_accuracy": _number(result.anytime_accuracy),
-        "worst_case_accuracy": _number(result.worst_case_accuracy),
-        "forgetting": _number(result.forgetting),
-        "samples": result.samples,
-        "memory_bytes": result.memory_bytes,
-        "footprint": dict(result.memory),
-        "samples_per_second": result.samples_per_second,
-        "concepts": {} if last is None else _concepts(last.accuracies),
-        "confusion": {
-            "labels": [] if last is None else list(last.labels),
-            "counts": result.confusion.tolist(),
-        },
-        "evaluations": [
-            {
-                "samples": look.samples,
-                "accuracy": _number(look.accuracy),
-                "concepts": _concepts(look.accuracies),
-            }
-            for look in result.history
-        ],
-    }
-
-
-def _concepts(accuracies: dict[int, float]) -> dict[str, float]:
-    return {f"task {task + 1}": accuracy for task, accuracy in accuracies.items()}
-
-
-def _number(value: float) -> float | None:
-    """JSON knows no nan."""
-    return None if math.isnan(value) else float(value)

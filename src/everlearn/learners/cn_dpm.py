@@ -325,7 +325,10 @@ class CNDPM(Learner):
             raise ValueError(
                 f"there are counts of {list(self._counts.shape)} for {len(self.experts)} experts"
             )
-        self.short_term.add(state["short_term.samples"], state["short_term.slots"])
+        slots = state["short_term.slots"]
+        if len(slots) and not 0 <= int(slots.min()) <= int(slots.max()) < len(self.labels):
+            raise ValueError(f"samples wait of more than {len(self.labels)} classes")
+        self.short_term.add(state["short_term.samples"], slots)
 
 
 def _trained(network: nn.Module) -> Iterator[Tensor]:

@@ -183,9 +183,9 @@ class GSS(Learner):
 
         weights = {name: part.detach() for name, part in network.named_parameters() if part.requires_grad}
         x = as_input(x)
-        try:
+        if isinstance(self.given, str):
             gradients = vmap(grad(loss), in_dims=(None, 0, 0))(weights, x, slots)
-        except RuntimeError:  # a layer that can't be vectorised, as a GRU is: one after the other
+        else:  # of the user's own, which vmap may not be able to vectorise, as a GRU: one after the other
             each = [grad(loss)(weights, *part) for part in zip(x, slots, strict=True)]
             gradients = {name: torch.stack([part[name] for part in each]) for name in weights}
         return [part.reshape(len(part), part.shape[1:2].numel(), -1) for part in gradients.values()]

@@ -165,23 +165,20 @@ class BalancedMemory(ReplayMemory):
         return slots * self._quota + np.arange(len(slots)) - starts, slots
 
     def _distinct(self, slots: Integers, turns: Integers) -> Integers:
-        """A uniform choice of distinct exemplars within each class, by Floyd's algorithm, for all at once.
+        """A uniform choice of distinct exemplars within each class, by Floyd's algorithm.
 
         To choose k of n: the turn j = 0 … k − 1 draws one of the first n − k + j + 1; what was chosen
-        before is replaced by the last of these. A draw repeats an earlier one if it hits the same
-        number, or the last number of an earlier turn that itself was a repeat: a chain, followed
-        here by doubling.
+        before is replaced by the last of these. The turns of a class come in order.
         """
         last = (self._counts - np.bincount(slots, minlength=len(self._counts)))[slots] + turns
         draws = self._random_integers(len(slots)) % (last + 1)
-        earlier = (slots[:, None] == slots) & (turns[:, None] > turns)
-        repeat = (earlier & (draws[:, None] == draws)).any(1)
-        hits = earlier & (draws[:, None] == last)
-        before = np.where(hits.any(1), hits.argmax(1), np.arange(len(slots)))
-        for _ in range(len(slots).bit_length()):
-            repeat |= repeat[before]
-            before = before[before]
-        return np.where(repeat, last, draws)
+        chosen: set[tuple[int, int]] = set()
+        picks = []
+        for slot, draw, top in zip(slots.tolist(), draws.tolist(), last.tolist(), strict=True):
+            pick = top if (slot, draw) in chosen else draw
+            chosen.add((slot, pick))
+            picks.append(pick)
+        return np.array(picks)
 
     # State.
 

@@ -21,6 +21,7 @@ from everlearn.networks.progressive import (
 
 __all__ = ["NEVER", "Expert", "Experts", "Features"]
 
+LARGEST_LOG = 20.0  # of a variance
 NEVER = -1e4  # log-probability of a class that came after the expert was born
 
 Features = list[Tensor]
@@ -38,7 +39,9 @@ class Generative(nn.Module):
     def forward(self, x: Tensor, noise: Tensor, before: Features) -> tuple[Tensor, Features]:
         """The bound on log p(x), `[samples]`, and the features. before: those of the predecessors."""
         after = self.encoder(x, before)
-        posterior = Gaussian(*self.posterior(after[-1]).chunk(2, 1))
+        mean, log_variance = self.posterior(after[-1]).chunk(2, 1)
+        # A variance that float32 can hold, also for samples far from all that was seen.
+        posterior = Gaussian(mean, log_variance.clamp(-LARGEST_LOG, LARGEST_LOG))
         return evidence_bound(flat(x), self.decoder, posterior, noise), after
 
 

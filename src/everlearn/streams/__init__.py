@@ -1,4 +1,4 @@
-"""S: what arrives. Datasets from disk, the order in which they arrive, a user's own streams, recordings."""
+"""S, the data stream: datasets from disk, scenarios (the order of arrival), your own streams, recordings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from everlearn.messages import is_whole, nearest
 from everlearn.streams import datasets, scenarios
 from everlearn.streams.base import Batch, Stream
 from everlearn.streams.dataset_stream import DatasetStream
-from everlearn.streams.task_split import divide, hold_out
+from everlearn.streams.task_split import hold_out_validation, split_into_tasks
 from everlearn.streams.user_stream import as_stream
 
 __all__ = ["Batch", "Stream", "as_stream", "names", "stream"]
@@ -31,14 +31,14 @@ def stream(
 ) -> DatasetStream:
     """The stream of this name.
 
-    seed: fixes which samples are sent, in what order and with what looks.
-    imbalance: i for the imbalanced variant S(T_i), in which task i sends far more than the others.
-    batch_size: |B_n|, how many samples arrive at once.
-    scenario: `split`, task after task; `iid`, all shuffled together; or another of docs/streams.md.
-    amount: how much of what makes the scenario special; by default what docs/streams.md says.
-    validation: hold out a tenth of the training samples and test on them, to choose settings by; the dataset's own
-        test samples are out of sight.
-    data_dir: where the dataset lies; by default `$EVERLEARN_DATA`, then the user's cache folder.
+    name: one of `names()`; `split-digits` needs no download.
+    seed: determines which samples are sent, their order and the random transforms.
+    imbalance: i for the imbalanced variant S(T_i), in which task i sends many more samples than the others.
+    batch_size: |B_n|, how many samples arrive together.
+    scenario: `split`, task after task; `iid`, shuffled together; or another one of docs/streams.md.
+    amount: the parameter of the scenario; docs/streams.md has its meaning and default.
+    validation: to choose settings, test on a held-out tenth of the training samples; the test samples are not used.
+    data_dir: the folder with the dataset; by default `$EVERLEARN_DATA`, then the user's cache folder.
 
     >>> s = stream("split-digits", seed=0)
     >>> len(s.tests), s.samples
@@ -51,28 +51,28 @@ def stream(
     if not is_whole(batch_size, least=1):
         raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
     if not is_whole(seed):
-        raise ValueError(f"a seed is a whole number, not {seed!r}")
+        raise ValueError(f"seed must be a whole number, not {seed!r}")
     scenarios.check(scenario, amount, imbalance)
     benchmark = _benchmarks()[name]
     dataset = datasets.load(benchmark["dataset"], data_dir)
     if validation:
-        dataset = hold_out(dataset)
+        dataset = hold_out_validation(dataset)
     tasks = len(dataset.classes) // benchmark["classes_per_task"]
     sizes = [benchmark["size"]] * tasks if "size" in benchmark else None
     if imbalance is not None:
         if sizes is not None:
-            raise ValueError(f"{name} has no imbalanced variants: leave out the imbalance of {imbalance}")
+            raise ValueError(f"{name} has no imbalanced variants; remove the imbalance of {imbalance}")
         if not 1 <= imbalance <= tasks:
-            raise ValueError(f"imbalance names one of the tasks 1 to {tasks} of {name}, not {imbalance}")
+            raise ValueError(f"imbalance must be one of the tasks 1 to {tasks} of {name}, not {imbalance}")
         sizes = [benchmark["few"]] * tasks
         sizes[imbalance - 1] = benchmark["many"]
-    source = divide(dataset, benchmark["classes_per_task"], sizes, seed)
+    source = split_into_tasks(dataset, benchmark["classes_per_task"], sizes, seed)
     arrangement = scenarios.arrange(source, scenario, amount)
     return DatasetStream(name, scenario, seed, batch_size, imbalance, source, arrangement)
 
 
 def names() -> list[str]:
-    """The streams there are."""
+    """The names of all streams."""
     return list(_benchmarks())
 
 

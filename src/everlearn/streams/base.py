@@ -11,11 +11,13 @@ import numpy as np
 __all__ = ["Batch", "Stream", "Tests", "native"]
 
 Tests = tuple[tuple[Any, Any], ...]
-"""For each concept, held-out samples and their labels."""
+"""For each concept, its held-out samples and their labels."""
 
 
 def native(x: Any) -> Any:
-    """An array as torch takes it: in this machine's byte order, and not stepping backwards; anything else as it is.
+    """Convert an array to one that torch accepts: native byte order and no negative strides.
+
+    Anything else is returned as it is.
 
     >>> native(np.arange(3, dtype=">i4")[::-1]).tolist()
     [2, 1, 0]
@@ -26,10 +28,10 @@ def native(x: Any) -> Any:
 
 
 class Batch(NamedTuple):
-    """What arrives at once.
+    """The samples that arrive together.
 
-    x: the samples, `[batch, ...]`. y: their labels, one each.
-    t: the identifier of the task they belong to, an int; None where the stream hides it.
+    x: the samples, `[batch, ...]`. y: one label for each of them.
+    t: the number of the task they belong to; None if the stream hides it.
     """
 
     x: Any
@@ -38,10 +40,10 @@ class Batch(NamedTuple):
 
 
 class Stream(ABC):
-    """S: batches, one after another. A finite stream sends the same ones whenever it is iterated.
+    """S: a sequence of batches. A finite stream sends the same batches each time it is iterated.
 
-    name: what it is called; a benchmark's name brings the benchmark's settings.
-    seed: what fixes it. batch_size: |B_n|; None where batches come as they come.
+    name: the name in results; the name of a benchmark selects the benchmark's settings.
+    seed: determines the order of the samples. batch_size: |B_n|; None if it varies.
     imbalance: i in the imbalanced variant S(T_i), else None.
 
     >>> from everlearn import stream
@@ -61,33 +63,33 @@ class Stream(ABC):
 
     @property
     def samples(self) -> int | None:
-        """How many samples it sends; None where that is unknown, or there is no end."""
+        """How many samples it sends; None if that is unknown or the stream is endless."""
         return None
 
     @property
     def tells(self) -> frozenset[str]:
-        """What it tells a learner: of "t", "tasks" and "classes", those it does."""
+        """What it tells a learner: a subset of `{"t", "tasks", "classes"}`."""
         return frozenset()
 
     @property
     def tasks(self) -> int | None:
-        """How many tasks there are, where it tells."""
+        """How many tasks there are; None if it does not tell."""
         return None
 
     @property
     def classes(self) -> list[Any] | None:
-        """All labels it will send, where it tells."""
+        """All labels it will send; None if it does not tell."""
         return None
 
     @property
     def tests(self) -> Tests:
-        """The held-out samples and labels of each concept; empty where there are none."""
+        """The held-out samples and labels of each concept; empty if there are none."""
         return ()
 
     def tests_at(self, samples: int) -> Tests:
-        """Held-out samples as the stream is distributed after so many samples: `tests`, unless it drifts."""
+        """The test sets for the distribution after this many samples: `tests`, unless the stream drifts."""
         return self.tests
 
     def current(self, samples: int) -> tuple[int, ...]:
-        """Which of the concepts in `tests` are in force when it has sent so many: all, if it can't say."""
+        """The indices in `tests` of the concepts that are active after this many samples; all if unknown."""
         return tuple(range(len(self.tests)))

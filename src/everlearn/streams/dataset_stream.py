@@ -1,4 +1,4 @@
-"""A dataset arranged as a stream: which samples are sent, when, as what task, and how they look."""
+"""A dataset as a stream: which samples are sent, in which order, as which task, with which transform."""
 
 from __future__ import annotations
 
@@ -13,57 +13,57 @@ import torch
 from torch import Tensor
 
 from everlearn.streams.base import Batch, Stream, Tests
-from everlearn.streams.task_split import Source
+from everlearn.streams.task_split import TaskSplit
 
-__all__ = ["Arrangement", "Concept", "Course", "DatasetStream", "Drift", "Look", "Stretch"]
+__all__ = ["Arrangement", "Concept", "DatasetStream", "Drift", "Schedule", "Segment", "Transform"]
 
-Look = Callable[[Tensor], Tensor]
-"""How samples look in a domain: a function of a batch of them."""
+Transform = Callable[[Tensor], Tensor]
+"""Changes how a batch of samples looks, as in another domain."""
 
-Course = tuple[tuple[int, tuple[int, ...]], ...]
-"""From which sample on which concepts are in force."""
+Schedule = tuple[tuple[int, tuple[int, ...]], ...]
+"""Pairs of a sample number and the concepts that are active from there on."""
 
 
-class Stretch(NamedTuple):
-    """A part of the stream that no batch crosses the end of.
+class Segment(NamedTuple):
+    """A part of the stream; no batch contains samples of two segments.
 
-    samples: which ones, in order. t: the identifier they are sent with.
-    look, changed: how they look, if not as in the dataset; and which of them do, if not all.
+    samples: the indices of its samples, in order. t: the task number they are sent with.
+    transform: applied to the samples, or None. transformed: a mask of the samples it applies to, or None for all.
     """
 
     samples: Tensor
     t: int | None
-    look: Look | None = None
-    changed: Tensor | None = None
+    transform: Transform | None = None
+    transformed: Tensor | None = None
 
-    def show(self, x: Tensor, part: slice) -> Tensor:
-        """This part of its samples as they look when they are sent."""
-        if self.look is None:
+    def apply(self, x: Tensor, part: slice) -> Tensor:
+        """Apply the transform to this part of the samples."""
+        if self.transform is None:
             return x
-        if self.changed is None:
-            return self.look(x)
-        return mix(x, self.look(x), self.changed[part])
+        if self.transformed is None:
+            return self.transform(x)
+        return select(x, self.transform(x), self.transformed[part])
 
 
 class Concept(NamedTuple):
-    """What the evaluator can ask for: which of the test samples, and how they look, if not as they are."""
+    """A test set of the stream: the indices of its samples, and the transform that applies to them, if any."""
 
     held_out: Tensor
-    look: Look | None = None
+    transform: Transform | None = None
 
 
 class Drift(NamedTuple):
-    """When the second of two concepts replaces the first: ever likelier from one sample to another.
+    """The second of two concepts replaces the first: its probability rises linearly between two samples.
 
-    ranks: for each test sample, how likely the second concept must be for it to look that way.
+    ranks: for each test sample, the probability of the second concept from which on it is transformed.
     """
 
     start: int
     stop: int
     ranks: Tensor
 
-    def chance(self, samples: int) -> float:
-        """How likely the second concept is for the last of so many samples."""
+    def probability(self, samples: int) -> float:
+        """The probability of the second concept for the last of this many samples."""
         if samples <= self.start:
             return 0.0
         return 1.0 if samples > self.stop else (samples - self.start - 0.5) / (self.stop - self.start)
@@ -71,20 +71,20 @@ class Drift(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arrangement:
-    """What a scenario makes of a source.
+    """The order of a stream, as a scenario defines it.
 
-    Without a course, every stretch is of one task, and a task is a concept.
+    Without a schedule, every segment belongs to one task, and each task is a concept.
     """
 
-    stretches: tuple[Stretch, ...]
+    segments: tuple[Segment, ...]
     concepts: tuple[Concept, ...]
-    course: Course = ()
+    schedule: Schedule = ()
     drift: Drift | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DatasetStream(Stream):
-    """A finite stream over a dataset: the same batches in the same order whenever it is iterated.
+    """A finite stream over a dataset: the same batches in the same order each time it is iterated.
 
     >>> from everlearn import stream
     >>> x, y, t = next(iter(stream("split-digits", seed=0)))
@@ -97,16 +97,16 @@ class DatasetStream(Stream):
     seed: int
     batch_size: int
     imbalance: int | None
-    source: Source = dataclasses.field(repr=False)
+    source: TaskSplit = dataclasses.field(repr=False)
     arrangement: Arrangement = dataclasses.field(repr=False)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches in order. None crosses a stretch, so the last of a stretch can be short."""
-        for stretch in self.arrangement.stretches:
-            for start in range(0, len(stretch.samples), self.batch_size):
+        """The batches in order. The last batch of a segment can be short."""
+        for segment in self.arrangement.segments:
+            for start in range(0, len(segment.samples), self.batch_size):
                 part = slice(start, start + self.batch_size)
-                which = stretch.samples[part]
-                yield Batch(stretch.show(self.x[which], part), self.y[which], stretch.t)
+                indices = segment.samples[part]
+                yield Batch(segment.apply(self.x[indices], part), self.y[indices], segment.t)
 
     def __len__(self) -> int:
         """How many batches the stream sends."""
@@ -114,18 +114,18 @@ class DatasetStream(Stream):
 
     @property
     def x(self) -> Tensor:
-        """The dataset's training samples, in the dataset's order and looks."""
+        """The training samples of the dataset, in its own order and without transforms."""
         return self.source.x
 
     @property
     def y(self) -> Tensor:
-        """Their labels."""
+        """The labels of `x`."""
         return self.source.y
 
     @property
     def order(self) -> tuple[Tensor, ...]:
-        """For each stretch, the places in `x` and `y` of the samples it sends, in order."""
-        return tuple(stretch.samples for stretch in self.arrangement.stretches)
+        """For each segment, the indices in `x` and `y` of its samples, in order."""
+        return tuple(segment.samples for segment in self.arrangement.segments)
 
     @functools.cached_property
     def samples(self) -> int:
@@ -134,52 +134,51 @@ class DatasetStream(Stream):
 
     @functools.cached_property
     def classes(self) -> list[int]:
-        """The labels it sends, in natural order."""
+        """The labels it sends, sorted."""
         labels: list[int] = np.unique(self.y[torch.cat(self.order)].numpy()).tolist()
         return labels
 
     @property
     def tasks(self) -> int | None:
-        """How many tasks there are; None where the stream hides them."""
-        return len({stretch.t for stretch in self.arrangement.stretches}) if "t" in self.tells else None
+        """How many tasks there are; None if the stream hides them."""
+        return len({segment.t for segment in self.arrangement.segments}) if "t" in self.tells else None
 
     @property
     def tells(self) -> frozenset[str]:
-        """What it tells a learner: of "t", "tasks" and "classes", those it does."""
-        hidden = any(stretch.t is None for stretch in self.arrangement.stretches)
+        """What it tells a learner: a subset of `{"t", "tasks", "classes"}`."""
+        hidden = any(segment.t is None for segment in self.arrangement.segments)
         return frozenset({"classes"} if hidden else {"t", "tasks", "classes"})
 
     @functools.cached_property
     def tests(self) -> Tests:
         """The held-out samples and labels of each concept."""
-        whole = self.source
-        shown = []
-        for which, look in self.arrangement.concepts:
-            x = whole.x_test[which]
-            shown.append((x if look is None else look(x), whole.y_test[which]))
-        return tuple(shown)
+        test_sets = []
+        for indices, transform in self.arrangement.concepts:
+            x = self.source.x_test[indices]
+            test_sets.append((x if transform is None else transform(x), self.source.y_test[indices]))
+        return tuple(test_sets)
 
     def tests_at(self, samples: int) -> Tests:
-        """`tests`; where the stream drifts, one concept: the held-out samples as the last one sent looked."""
+        """`tests`; if the stream drifts, one test set with the distribution of the last sample sent."""
         drift = self.arrangement.drift
         if drift is None:
             return self.tests
         (before, y), (after, _) = self.tests
-        return ((mix(before, after, drift.ranks < drift.chance(samples)), y),)
+        return ((select(before, after, drift.ranks < drift.probability(samples)), y),)
 
     def current(self, samples: int) -> tuple[int, ...]:
-        """The concepts in force when it has sent so many: those its last sample was drawn from."""
+        """The concepts that the last of this many samples was drawn from."""
         last = max(samples - 1, 0)
-        course = self.arrangement.course or self._task_by_task
-        return course[bisect_right(course, last, key=lambda change: change[0]) - 1][1]
+        schedule = self.arrangement.schedule or self._task_by_task
+        return schedule[bisect_right(schedule, last, key=lambda change: change[0]) - 1][1]
 
     @functools.cached_property
-    def _task_by_task(self) -> Course:
+    def _task_by_task(self) -> Schedule:
         starts = np.cumsum([0, *map(len, self.order)]).tolist()
-        stretches = self.arrangement.stretches
-        return tuple((start, (stretch.t or 0,)) for start, stretch in zip(starts, stretches, strict=False))
+        segments = self.arrangement.segments
+        return tuple((start, (segment.t or 0,)) for start, segment in zip(starts, segments, strict=False))
 
 
-def mix(x: Tensor, other: Tensor, which: Tensor) -> Tensor:
-    """The samples of `other` where `which` says so, else those of `x`."""
-    return torch.where(which.view(-1, *[1] * (x.ndim - 1)), other, x)
+def select(x: Tensor, other: Tensor, mask: Tensor) -> Tensor:
+    """The samples of `other` where the mask is true, else those of `x`."""
+    return torch.where(mask.view(-1, *[1] * (x.ndim - 1)), other, x)

@@ -14,11 +14,11 @@ Extent = Literal["batch", "window", "task", "stream"]
 
 @dataclasses.dataclass(frozen=True)
 class Horizon:
-    """How far the learner sees, and how often it passes over what it sees.
+    """How much of the stream a learner may revisit, and how many times.
 
-    extent: `batch` (online, D = B), `window` of so many samples, `task`, or the whole `stream` (offline, D = S).
-    samples: the size of a window.
-    epochs: passes over the horizon, the first of which is the stream itself; later ones are shuffled.
+    extent: `batch` (online, D = B), `window`, `task`, or the whole `stream` (offline, D = S).
+    samples: the size of a window in samples.
+    epochs: passes over the horizon. The first one is in the order of the stream, later ones are shuffled.
 
     >>> Horizon("stream", epochs=50)
     Horizon(extent='stream', samples=None, epochs=50)
@@ -35,7 +35,8 @@ class Horizon:
             self.samples is not None and self.samples < 1
         ):
             raise ValueError(
-                f"a window is a horizon of so many samples, but {self.extent} has {self.samples}"
+                "a window needs a number of samples, at least 1, and no other horizon has one; "
+                f"got {self.extent!r} with samples={self.samples}"
             )
         if self.epochs < 1:
             raise ValueError(f"epochs must be at least 1, not {self.epochs}")

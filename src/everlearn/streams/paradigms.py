@@ -1,4 +1,4 @@
-"""The paradigms of the paper's Table 1: what the learner is told, what the evaluator is told, and the horizon."""
+"""The paradigms of the paper's Table 1: what the learner and the evaluator get, and the horizon."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["PARADIGMS", "Paradigm", "paradigm", "table"]
 class Paradigm:
     """One row of the table.
 
-    learner_told_t, evaluator_told_t: whether samples come as (x, y, t) or as (x, y).
-    horizon: the default; `horizon_in_words` says what the paradigm allows.
-    iid: whether the stream must be.
+    learner_gets_t, evaluator_gets_t: whether samples are (x, y, t) or (x, y).
+    horizon: the default horizon. horizon_text: which horizons the paradigm allows, for the table.
+    iid: whether the stream must be iid.
     """
 
     name: str
-    learner_told_t: bool
-    evaluator_told_t: bool
+    learner_gets_t: bool
+    evaluator_gets_t: bool
     horizon: Horizon
-    horizon_in_words: str
+    horizon_text: str
     iid: bool = False
 
 
@@ -55,8 +55,8 @@ def table() -> str:
     lines = ["| paradigm | evaluator's sample | learner's sample | horizon | iid |", "|---|---|---|---|---|"]
     sample = {True: "(x, y, t)", False: "(x, y)"}
     for row in PARADIGMS.values():
-        told = sample[row.evaluator_told_t], sample[row.learner_told_t]
+        samples = sample[row.evaluator_gets_t], sample[row.learner_gets_t]
         lines.append(
-            f"| {row.name} | {' | '.join(told)} | {row.horizon_in_words} | {'yes' if row.iid else 'no'} |"
+            f"| {row.name} | {' | '.join(samples)} | {row.horizon_text} | {'yes' if row.iid else 'no'} |"
         )
     return "\n".join(lines) + "\n"

@@ -1,43 +1,30 @@
-"""Streams on file: recorded as they come, and replayed exactly.
+"""Record a stream to a file while it is used, so that the same batches can be played back later.
 
-One file: a line that says what it is, then chunks. The first one is about the stream; then come its tests,
-one chunk for each concept, and its batches. Nothing in it can be executed.
+A file holds a description of the stream, then its test sets, then its batches, one chunk each (see `record_format`).
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from everlearn.label_json import encode_label
-from everlearn.messages import is_whole
-from everlearn.streams.base import Batch, Stream, Tests
-from everlearn.streams.record_chunks import CutOffError, read_chunk, skip_chunk, to_chunk
-from everlearn.streams.record_format import pack, rows, unpack, unpack_labels
+from everlearn.streams.base import Batch, Stream
+from everlearn.streams.playback import Playback, playback
+from everlearn.streams.record_format import MAGIC, RecordingError, pack, to_chunk
 from everlearn.streams.user_stream import as_stream
 
-__all__ = ["RecordingError", "Replay", "record", "recording", "replay"]
-
-MAGIC = b"everlearn stream 1\n"
-TOLD = ("t", "tasks", "classes")
-
-Place = str | os.PathLike[str]
+__all__ = ["RecordingError", "record", "recording", "replay"]
 
 
-class RecordingError(ValueError):
-    """A recorded stream is missing, damaged or no such thing, or can't be written; in one sentence."""
+def record(stream: Any, path: str | os.PathLike[str], samples: int | None = None) -> Playback:
+    """Write a stream to a new file, and return its playback.
 
-
-def record(stream: Any, path: Place, samples: int | None = None) -> Replay:
-    """Write a whole stream, or so many samples of it, to a new file, and return what `replay` gives.
-
-    stream: a stream, or anything that `as_stream` takes.
-    samples: stop after the batch with which so many have come; an endless stream needs it.
+    stream: a stream, or anything that `as_stream` accepts.
+    path: the file to create. An existing file is never overwritten.
+    samples: stop after the batch that reaches this many samples; required for an endless stream.
 
     >>> import tempfile
     >>> from everlearn import stream
@@ -48,28 +35,41 @@ def record(stream: Any, path: Place, samples: int | None = None) -> Replay:
     """
     for _ in recording(stream, path, samples):
         pass
-    return replay(path)
+    return playback(path)
 
 
-def recording(stream: Any, path: Place, samples: int | None = None) -> Iterator[Batch]:
-    """The batches of a stream, each written to a new file before it is handed on.
+def recording(stream: Any, path: str | os.PathLike[str], samples: int | None = None) -> Iterator[Batch]:
+    """Iterate over a stream and write each batch to a new file before it is yielded.
 
-    Whatever interrupts this, the batches written so far can be replayed. Arguments are those of `record`.
+    If the process is interrupted, the batches written so far can be played back. The arguments are those of `record`.
 
     >>> import tempfile
-    >>> from everlearn import CoPE, stream
+    >>> from everlearn import CoPE, playback, stream
     >>> learner = CoPE(hidden=50, memory_size=100)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for x, y, t in recording(stream("split-digits"), folder + "/today.stream", samples=50):
     ...         learner.observe(x, y)
-    ...     replay(folder + "/today.stream").samples
+    ...     playback(folder + "/today.stream").samples
     50
     """
     if samples is not None and samples < 1:
         raise ValueError(f"samples must be at least 1, or None for the whole stream, not {samples}")
     stream = as_stream(stream)
+    try:
+        with open(path, "xb") as file:
+            file.write(MAGIC + to_chunk(_description(stream), b""))
+            for concept, (x, y) in enumerate(stream.tests):
+                file.write(_to_chunk(f"test set {concept}", "test", x, y))
+    except FileExistsError:
+        raise RecordingError(f"{path} already exists; delete it or choose another name") from None
+    except OSError as error:
+        raise _write_error(path, error) from None
+    return _write_batches(stream, path, samples)
+
+
+def _description(stream: Stream) -> dict[str, Any]:
     classes = stream.classes
-    about = {
+    return {
         "kind": "stream",
         "name": stream.name,
         "seed": stream.seed,
@@ -79,207 +79,40 @@ def recording(stream: Any, path: Place, samples: int | None = None) -> Iterator[
         "tasks": stream.tasks,
         "classes": None if classes is None else [encode_label(label) for label in classes],
     }
-    try:
-        with open(path, "xb") as file:
-            file.write(MAGIC + to_chunk(about, b""))
-            for concept, (x, y) in enumerate(stream.tests):
-                file.write(_packed(f"test set {concept}", "test", x, y))
-    except FileExistsError:
-        raise RecordingError(f"{path} exists already; delete it or choose another name") from None
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    return _written(stream, path, samples)
 
 
-def _written(stream: Stream, path: Place, samples: int | None) -> Iterator[Batch]:
-    sent = 0
+def _write_batches(stream: Stream, path: str | os.PathLike[str], samples: int | None) -> Iterator[Batch]:
+    written = 0
     with open(path, "ab") as file:
         for number, batch in enumerate(stream, 1):
-            chunk = _packed(f"batch {number}", "batch", *batch)
+            chunk = _to_chunk(f"batch {number}", "batch", *batch)
             try:
                 file.write(chunk)
-                file.flush()  # from here on a crash of this process can't take it back
+                file.flush()  # from here on, the batch survives a crash of this process
             except OSError as error:
-                raise _unwritable(path, error) from None
-            sent += len(batch.x)
+                raise _write_error(path, error) from None
+            written += len(batch.x)
             yield batch
-            if samples is not None and sent >= samples:
+            if samples is not None and written >= samples:
                 return
 
 
-def _packed(what: str, kind: str, x: Any, y: Any, t: Any = None) -> bytes:
+def _to_chunk(what: str, kind: str, x: Any, y: Any, t: Any = None) -> bytes:
     try:
         return to_chunk(*pack(kind, x, y, t))
     except (ValueError, TypeError) as error:
         raise RecordingError(f"{what} can't be recorded: {error}") from None
 
 
-def _unwritable(path: Place, error: OSError) -> RecordingError:
+def _write_error(path: str | os.PathLike[str], error: OSError) -> RecordingError:
     return RecordingError(f"{path} can't be written: {error.strerror or error}")
 
 
-def replay(path: Place) -> Replay:
-    """The stream that was recorded to this file: the same batches, read one by one.
-
-    Where a crash cut the last batch off, the whole ones before it are replayed, and a warning says so.
-
-    >>> replay("nowhere.stream")
-    Traceback (most recent call last):
-    everlearn.streams.recording.RecordingError: nowhere.stream can't be read: No such file or directory
-    """
-    return Replay(path)
-
-
-class Replay(Stream):
-    """A recorded stream: name, seed, what it tells and tests are those of the stream that was recorded.
-
-    Only the batch that is asked for is in memory. A stream that drifted keeps its tests, not its `tests_at`.
-    """
-
-    def __init__(self, path: Place) -> None:
-        self.path = Path(path)
-        self._tests_from: list[int] = []  # where in the file each test set begins
-        self._batches_from = 0
-        self._batches = 0
-        self._samples = 0
-        self._about = self._survey()
-        self.name: str = self._about["name"]
-        self.seed: int = self._about["seed"]
-        self.batch_size: int | None = self._about["batch_size"]
-        self.imbalance: int | None = self._about["imbalance"]
-
-    def __iter__(self) -> Iterator[Batch]:
-        """The batches, as they were recorded."""
-        with self._open() as file:
-            file.seek(self._batches_from)
-            for number in range(1, self._batches + 1):
-                with self._named(f"batch {number}"):
-                    batch = _batch(*unpack(*read_chunk(file)))
-                yield batch
-
-    def __len__(self) -> int:
-        """How many batches were recorded."""
-        return self._batches
-
-    @property
-    def samples(self) -> int:
-        """How many samples were recorded."""
-        return self._samples
-
-    @property
-    def tells(self) -> frozenset[str]:
-        """What the stream told a learner."""
-        return frozenset(self._about["tells"])
-
-    @property
-    def tasks(self) -> int | None:
-        """How many tasks the stream had, if it told."""
-        tasks: int | None = self._about["tasks"]
-        return tasks
-
-    @property
-    def classes(self) -> list[Any] | None:
-        """All labels of the stream, if it told."""
-        codes = self._about["classes"]
-        return None if codes is None else unpack_labels(codes)
-
-    @functools.cached_property
-    def tests(self) -> Tests:
-        """The held-out samples and labels of each concept, as the stream had them."""
-        found = []
-        with self._open() as file:
-            for concept, start in enumerate(self._tests_from):
-                file.seek(start)
-                with self._named(f"test set {concept}"):
-                    found.append(_test_set(*unpack(*read_chunk(file))))
-        return tuple(found)
-
-    def _survey(self) -> dict[str, Any]:
-        """Read the headers alone: what the stream was, where its tests are, how many batches it has."""
-        with self._open() as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                raise RecordingError(f"{self.path} is no recorded stream; give a file that `record` wrote")
-            with self._named("what it says about the stream"):
-                about = read_chunk(file)[0]
-                _check_about(about)
-            size = os.fstat(file.fileno()).st_size
-            while file.tell() < size:
-                start = file.tell()
-                with self._named(f"batch {self._batches + 1}"):
-                    try:
-                        header = skip_chunk(file)
-                    except CutOffError:
-                        self._warn()
-                        break
-                    self._note(header.get("kind"), rows(header), start)
-        return about
-
-    def _note(self, kind: Any, samples: int, start: int) -> None:
-        if kind == "test" and not self._batches:
-            self._tests_from.append(start)
-            return
-        if kind != "batch":
-            raise ValueError(f"there is a chunk of the kind {str(kind)[:20]!r} where a batch is expected")
-        self._batches_from = self._batches_from or start
-        self._batches += 1
-        self._samples += samples
-
-    def _warn(self) -> None:
-        warnings.warn(
-            f"{self.path} was cut off in the middle of batch {self._batches + 1}; "
-            f"only what came before, {self._batches} whole, is replayed",
-            stacklevel=5,
-        )
-
-    def _open(self) -> BinaryIO:
-        try:
-            return open(self.path, "rb")
-        except OSError as error:
-            raise RecordingError(f"{self.path} can't be read: {error.strerror}") from None
-
-    @contextmanager
-    def _named(self, what: str) -> Iterator[None]:
-        """Let an error in here say which file is damaged, and where."""
-        try:
-            yield
-        except (ValueError, TypeError, OverflowError, RuntimeError, OSError, MemoryError) as error:
-            reason = " ".join(str(error).split()) or "out of memory"
-            raise RecordingError(
-                f"{self.path} is damaged in {what} ({reason}); get a sound copy of it, or record anew"
-            ) from None
-
-
-def _batch(x: Any, y: Any, t: Any) -> Batch:
-    if not _whole_or_none(t):
-        raise ValueError("its t is not a whole number")
-    return Batch(x, y, t)
-
-
-def _test_set(x: Any, y: Any, t: Any) -> tuple[Any, Any]:
-    """Held-out samples and labels, if there is one label for each sample."""
-    if getattr(y, "ndim", 1) != 1 or len(x) != len(y):
-        raise ValueError(f"it has {len(x)} samples, but not one label for each")
-    return x, y
-
-
-def _check_about(about: dict[str, Any]) -> None:
-    """Refuse what says something about a stream that no stream has."""
-    classes = about.get("classes")
-    right = {
-        "kind": about.get("kind") == "stream",
-        "name": isinstance(about.get("name"), str),
-        "seed": _whole_or_none(about.get("seed")),
-        "batch_size": _whole_or_none(about.get("batch_size"), least=1),
-        "imbalance": _whole_or_none(about.get("imbalance")),
-        "tasks": _whole_or_none(about.get("tasks"), least=1),
-        "tells": isinstance(about.get("tells"), list) and all(told in TOLD for told in about["tells"]),
-        "classes": classes is None or isinstance(classes, list),
-    }
-    for what, is_right in right.items():
-        if what not in about or not is_right:
-            raise ValueError(f"its {what} is missing or can't be read")
-    unpack_labels(classes or [])
-
-
-def _whole_or_none(value: Any, least: int | None = None) -> bool:
-    return value is None or is_whole(value, least)
+def replay(path: str | os.PathLike[str]) -> Playback:
+    """Deprecated name of `playback`; it will be removed in the next release."""
+    warnings.warn(
+        "everlearn.replay is deprecated and will be removed in the next release; use everlearn.playback",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return playback(path)

@@ -1,4 +1,4 @@
-"""The scenarios by name: how a dataset becomes a stream, and how much of what makes it special."""
+"""The scenarios by name: in which order the samples of a dataset arrive."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from everlearn.messages import nearest
-from everlearn.streams import domains, drift, split
+from everlearn.streams import class_incremental, concept_drift, domain_incremental
 from everlearn.streams.base import Batch, Stream
 from everlearn.streams.dataset_stream import Arrangement, DatasetStream
-from everlearn.streams.task_split import Source
+from everlearn.streams.task_split import TaskSplit
 
 __all__ = [
     "SCENARIOS",
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Amount(NamedTuple):
-    """What `amount` means in a scenario: its default, what it counts, and its range."""
+    """The `amount` of a scenario: its default, its meaning and its range."""
 
     default: float
     meaning: str
@@ -36,57 +36,57 @@ class Amount(NamedTuple):
     whole: bool = False
 
     def allows(self, amount: float) -> bool:
-        """Whether it can be so much."""
+        """Whether this amount is in the range."""
         return self.least <= amount <= self.most and not (self.whole and amount % 1)
 
     def __str__(self) -> str:
-        """What it is, and what is allowed."""
+        """Its meaning and its range, for messages."""
         number = "a whole number" if self.whole else "a number"
         limits = f"of at least {self.least}" if self.most == math.inf else f"from {self.least} to {self.most}"
         return f"{self.meaning}, {number} {limits}"
 
 
 class Scenario(NamedTuple):
-    """What arrives when: how the samples of a dataset are arranged, in a function and in words."""
+    """How the samples of a dataset are arranged: a function, its description, and its `amount`."""
 
-    arrange: Callable[[Source, float], Arrangement]
+    arrange: Callable[[TaskSplit, float], Arrangement]
     meaning: str
     amount: Amount | None = None
 
 
 SCENARIOS = {
-    "split": Scenario(split.split, "tasks of a few classes, one after another"),
-    "iid": Scenario(split.iid, "the same samples, all shuffled together"),
+    "split": Scenario(class_incremental.split, "tasks of a few classes, one after another"),
+    "iid": Scenario(class_incremental.iid, "the same samples, shuffled together"),
     "blurry": Scenario(
-        split.blurry,
-        "tasks that mix around each transition",
+        class_incremental.blurry,
+        "tasks that are mixed around each boundary",
         Amount(0.5, "the share of a task's length that is mixed"),
     ),
     "long-tailed": Scenario(
-        split.long_tailed,
-        "tasks whose classes are ever rarer, in their natural order",
+        class_incremental.long_tailed,
+        "tasks whose classes get rarer and rarer, in sorted order",
         Amount(0.01, "the share of its samples that the last class keeps"),
     ),
     "recurring": Scenario(
-        split.recurring,
-        "tasks that come back, with other samples",
+        class_incremental.recurring,
+        "tasks that return, with other samples",
         Amount(2, "how often each task comes", 1, math.inf, whole=True),
     ),
     "permuted": Scenario(
-        domains.permuted,
-        "all classes in each domain, whose inputs are rearranged",
+        domain_incremental.permuted,
+        "domains with all classes, each with its own permutation of the inputs",
         Amount(5, "how many domains there are", 1, math.inf, whole=True),
     ),
     "rotated": Scenario(
-        domains.rotated,
-        "all classes in each of five domains, whose pictures are turned",
+        domain_incremental.rotated,
+        "five domains with all classes, each rotated further",
         Amount(20, "degrees from one domain to the next", -360, 360),
     ),
-    "abrupt-drift": Scenario(drift.abrupt, "all classes; in the middle, black turns white at once"),
+    "abrupt-drift": Scenario(concept_drift.abrupt, "all classes; from the middle on, images are inverted"),
     "gradual-drift": Scenario(
-        drift.gradual,
-        "all classes; around the middle, black turns white for ever more samples",
-        Amount(0.5, "the share of the stream that this takes"),
+        concept_drift.gradual,
+        "all classes; around the middle, more and more images are inverted",
+        Amount(0.5, "the share of the stream over which this happens"),
     ),
 }
 
@@ -94,7 +94,7 @@ WITH_IMBALANCE = ("split", "iid")
 
 
 def check(scenario: str, amount: float | None, imbalance: int | None) -> None:
-    """Raise a ValueError, in one sentence, unless there is such a scenario and it takes these.
+    """Raise a ValueError unless the scenario exists and accepts this amount and imbalance.
 
     >>> check("blury", None, None)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -102,33 +102,33 @@ def check(scenario: str, amount: float | None, imbalance: int | None) -> None:
     """
     if scenario not in SCENARIOS:
         raise ValueError(f"there is no scenario {scenario!r}{nearest(scenario, SCENARIOS)}")
-    takes = SCENARIOS[scenario].amount
-    if amount is not None and takes is None:
-        raise ValueError(f"the scenario {scenario} takes no amount, but {amount!r} was given; leave it out")
-    if amount is not None and takes is not None and not takes.allows(amount):
-        raise ValueError(f"the amount of {scenario} is {takes}, not {amount!r}")
+    allowed = SCENARIOS[scenario].amount
+    if amount is not None and allowed is None:
+        raise ValueError(f"the scenario {scenario} has no amount, but {amount!r} was given; leave it out")
+    if amount is not None and allowed is not None and not allowed.allows(amount):
+        raise ValueError(f"the amount of {scenario} is {allowed}, not {amount!r}")
     if imbalance is not None and scenario not in WITH_IMBALANCE:
         raise ValueError(
-            f"imbalance goes with the scenarios {' and '.join(WITH_IMBALANCE)}, not with {scenario}; "
-            "leave one of the two out"
+            f"imbalance works with the scenarios {' and '.join(WITH_IMBALANCE)}, not with {scenario}; "
+            "remove one of the two"
         )
 
 
-def arrange(source: Source, scenario: str, amount: float | None) -> Arrangement:
-    """The source arranged as the scenario says, with the scenario's own amount by default."""
-    function, _, takes = SCENARIOS[scenario]
+def arrange(source: TaskSplit, scenario: str, amount: float | None) -> Arrangement:
+    """Arrange the samples by the scenario, with its default amount if none is given."""
+    function, _, allowed = SCENARIOS[scenario]
     if amount is None:
-        amount = takes.default if takes else 0.0
+        amount = allowed.default if allowed else 0.0
     return function(source, amount)
 
 
 def rearranged(stream: Stream, scenario: str) -> Stream:
-    """The same samples in the order of another scenario; a stream that is not of a dataset has only its own."""
+    """The same samples in the order of another scenario; a ValueError if the stream is not over a dataset."""
     if getattr(stream, "scenario", None) == scenario:
         return stream
     if not isinstance(stream, DatasetStream):
         raise ValueError(
-            f"the stream {stream.name!r} comes in its own order, and can't be had as {scenario}; "
-            "give the learner a stream that comes in this order"
+            f"the stream {stream.name!r} has a fixed order and can't be rearranged as {scenario}; "
+            "pass a stream that comes in this order"
         )
     return dataclasses.replace(stream, scenario=scenario, arrangement=arrange(stream.source, scenario, None))

@@ -1,4 +1,4 @@
-"""A dataset as tensors, divided into tasks: what scenarios arrange."""
+"""Split a dataset into tasks of a few classes each; scenarios define the order in which they arrive."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from everlearn.streams.datasets import Dataset
 
-__all__ = ["Source", "as_tensor", "divide"]
+__all__ = ["TaskSplit", "as_tensor", "hold_out_validation", "split_into_tasks"]
 
 
-class Source(NamedTuple):
-    """A dataset, divided into tasks of consecutive labels.
+class TaskSplit(NamedTuple):
+    """A dataset as tensors, split into tasks of consecutive labels.
 
-    sent, held_out: for each task, which training samples it sends, shuffled, and which test samples it has.
-    generator: draws whatever else is random.
+    sent, held_out: for each task, the shuffled indices of its training samples, and those of its test samples.
+    generator: the source of any further randomness.
     """
 
     x: Tensor
@@ -36,8 +36,8 @@ class Source(NamedTuple):
         return union[torch.randperm(len(union), generator=self.generator)]
 
 
-def hold_out(dataset: Dataset) -> Dataset:
-    """The training samples alone, of which every tenth of a class, in a fixed random order, is held out for tests."""
+def hold_out_validation(dataset: Dataset) -> Dataset:
+    """The training samples only, with a fixed random tenth of each class as the test samples."""
     order = np.random.default_rng(0).permutation(len(dataset.y_train))
     by_class = order[np.argsort(dataset.y_train[order], kind="stable")]
     held = np.zeros(len(order), bool)
@@ -46,11 +46,13 @@ def hold_out(dataset: Dataset) -> Dataset:
     return Dataset(dataset.name, x[~held], y[~held], x[held], y[held], dataset.classes)
 
 
-def divide(dataset: Dataset, classes_per_task: int, sizes: Sequence[int] | None, seed: int) -> Source:
-    """The source in which task i sends a random `sizes[i]` of its samples, or all, in random order.
+def split_into_tasks(
+    dataset: Dataset, classes_per_task: int, sizes: Sequence[int] | None, seed: int
+) -> TaskSplit:
+    """Split a dataset so that task i sends `sizes[i]` random samples, or all of them, in random order.
 
     >>> from everlearn.streams import datasets
-    >>> [len(task) for task in divide(datasets.load("digits"), 5, None, seed=0).sent]
+    >>> [len(task) for task in split_into_tasks(datasets.load("digits"), 5, None, seed=0).sent]
     [723, 719]
     """
     generator = torch.Generator().manual_seed(seed)
@@ -64,17 +66,17 @@ def divide(dataset: Dataset, classes_per_task: int, sizes: Sequence[int] | None,
         held_out.append(torch.from_numpy(np.flatnonzero(np.isin(dataset.y_test, of_task))))
     train = as_tensor(dataset.x_train), as_tensor(dataset.y_train)
     test = as_tensor(dataset.x_test), as_tensor(dataset.y_test)
-    return Source(*train, *test, tuple(sent), tuple(held_out), generator)
+    return TaskSplit(*train, *test, tuple(sent), tuple(held_out), generator)
 
 
 _copies: dict[int, tuple[NDArray[Any], Tensor]] = {}
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    """The array as a tensor over the same memory or, where it is read-only, over one copy for the process."""
+    """The array as a tensor that shares its memory; a read-only array is copied, once per process."""
     if array.flags.writeable:
         return torch.from_numpy(array)
     if id(array) not in _copies:
-        # The array is kept beside its copy, so that no other one can come by its id.
+        # The array is kept with its copy, so that no other array can get its id.
         _copies[id(array)] = array, torch.from_numpy(array.copy())
     return _copies[id(array)][1]

@@ -79,6 +79,7 @@ class Adam:
         torch._foreach_add_(spread, TINY)
         sizes = [-self.learning_rate / (1 - FIRST**age) for age in ages]
         moved = torch._foreach_addcdiv(self.parameters, first, spread, sizes)
+        finite_norm(moved)
         transaction = current()
         if transaction is None:
             torch._foreach_copy_(self.parameters, moved)

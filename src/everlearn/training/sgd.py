@@ -82,20 +82,20 @@ class SGD:
         if not self._parameters:
             return
         transaction = current()
-        if gradients[0].is_cuda:  # the tensors must stay: a captured graph works on them
-            if self.clip is not None:
-                norm = torch.stack(torch._foreach_norm(gradients)).norm()
-                share = (self.clip / (self.learning_rate * norm)).clamp(max=1)
-                gradients = torch._foreach_mul(gradients, share)
+        norm = torch.stack(torch._foreach_norm(gradients)).norm()
+        if self.clip is not None:
+            share = (self.clip / (self.learning_rate * norm)).clamp(max=1)
+            gradients = torch._foreach_mul(gradients, share)
+        if transaction is not None:
+            transaction.norms.append(norm)  # whether it is finite is asked when the batch is done
+        if (
+            transaction is None or norm.is_cuda
+        ):  # a captured graph works on the tensors, so that these must stay
             if transaction is not None:
                 transaction.keep(self._parameters)
             torch._foreach_add_(self._parameters, gradients, alpha=-self.learning_rate)
-            return
-        rate = self.rate(finite_norm(gradients))
-        if transaction is None:
-            torch._foreach_add_(self._parameters, gradients, alpha=-rate)
         else:
-            moved = torch._foreach_add(self._parameters, gradients, alpha=-rate)
+            moved = torch._foreach_add(self._parameters, gradients, alpha=-self.learning_rate)
             transaction.replace(self._parameters, moved)
 
     def rate(self, norm: float) -> float:

@@ -1,0 +1,41 @@
+"""The options of a run, as one value."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any, Literal
+
+from everlearn.engine.clock import Clock
+from everlearn.evaluation.evaluator import Evaluator
+from everlearn.streams.horizon import Horizon
+from everlearn.streams.paradigms import Paradigm
+
+__all__ = ["Progress", "RunOptions"]
+
+Progress = Callable[[int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """How a learner meets a stream; the fields are the keyword arguments of `run`.
+
+    >>> RunOptions(samples=0)
+    Traceback (most recent call last):
+    ValueError: samples must be at least 1, or None for the whole stream, not 0
+    """
+
+    evaluator: Evaluator | None = None
+    horizon: Horizon | None = None
+    paradigm: str | Paradigm | None = None
+    infer: Literal["novelty"] | None = None
+    clock: Clock | None = None
+    detector: Any = None
+    samples: int | None = None
+    progress: Progress | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError(f"samples must be at least 1, or None for the whole stream, not {self.samples}")

@@ -1,0 +1,112 @@
+"""How the result of a run is written as JSON values, and read back.
+
+Every store and every file of results holds this form; nothing else in the package knows its keys by heart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from everlearn.engine.result import Result
+from everlearn.evaluation.history import Evaluation
+
+__all__ = ["METRICS", "StoredResult", "decode", "encode"]
+
+METRICS = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredResult:
+    """The result of a run as it was stored. Accuracies are fractions; None where a metric was not defined.
+
+    footprint: bytes of the operational memory by part. concepts: accuracy of each task at the end.
+    history: every evaluation, with its mean accuracy alone. end: the last evaluation with its confusion matrix;
+    None where the matrix was not stored. together: how many runs shared the time.
+    """
+
+    metrics: Mapping[str, float | None]
+    samples: int
+    memory_bytes: int | None
+    footprint: Mapping[str, int]
+    samples_per_second: float | None
+    concepts: Mapping[str, float]
+    history: tuple[Evaluation, ...]
+    end: Evaluation | None
+    together: int
+
+    @property
+    def accuracy(self) -> float | None:
+        """The unweighted mean over tasks at the end."""
+        return self.metrics["accuracy"]
+
+
+def encode(result: Result, together: int = 1) -> dict[str, Any]:
+    """A result as JSON values. together: how many runs shared the time it took."""
+    last = result.history[-1] if result.history else None
+    return {
+        **{metric: _number(getattr(result, metric)) for metric in METRICS},
+        "samples": result.samples,
+        "memory_bytes": result.memory_bytes,
+        "footprint": dict(result.memory),
+        "samples_per_second": result.samples_per_second,
+        "concepts": {} if last is None else _concepts(last.accuracies),
+        "confusion": {
+            "labels": [] if last is None else list(last.labels),
+            "counts": result.confusion.tolist(),
+        },
+        "evaluations": [
+            {
+                "samples": evaluation.samples,
+                "accuracy": _number(evaluation.accuracy),
+                "concepts": _concepts(evaluation.accuracies),
+            }
+            for evaluation in result.history
+        ],
+        "together": together,
+    }
+
+
+def decode(values: Mapping[str, Any] | None) -> StoredResult:
+    """A result from the JSON values that `encode` made; what an older version did not store is empty."""
+    values = values or {}
+    metrics = {metric: values.get(metric) for metric in METRICS}
+    history = tuple(
+        _evaluation(each["samples"], len(each["concepts"]) - 1, each["accuracy"])
+        for each in values.get("evaluations") or ()
+        if each["accuracy"] is not None
+    )
+    confusion = values.get("confusion") or {}
+    labels = tuple(confusion.get("labels", ()))
+    end = None
+    if labels:
+        counts = np.array(confusion["counts"], np.int64)
+        end = dataclasses.replace(_evaluation(0, 0, metrics["accuracy"]), labels=labels, confusion=counts)
+    return StoredResult(
+        metrics,
+        values.get("samples", 0),
+        values.get("memory_bytes"),
+        values.get("footprint", {}),
+        values.get("samples_per_second"),
+        values.get("concepts", {}),
+        history,
+        end,
+        values.get("together", 1),
+    )
+
+
+def _evaluation(samples: int, task: int, accuracy: Any) -> Evaluation:
+    return Evaluation(0, samples, task, {0: accuracy}, (), np.zeros((0, 0), np.int64))
+
+
+def _concepts(accuracies: dict[int, float]) -> dict[str, float]:
+    return {f"task {task + 1}": accuracy for task, accuracy in accuracies.items()}
+
+
+def _number(value: float) -> float | None:
+    """JSON has no nan."""
+    return None if math.isnan(value) else float(value)

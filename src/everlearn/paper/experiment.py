@@ -1,0 +1,219 @@
+"""An experiment of the paper, or a user's own: tables of cells, each with its jobs and what the paper printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Collection
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from everlearn import learners as all_learners
+from everlearn.experiments.job import Job, key
+from everlearn.experiments.options import RunOptions
+from everlearn.messages import nearest
+from everlearn.paper.definition import cells, check, in_small, parse
+
+__all__ = [
+    "Cell", "Experiment", "NothingLeft", "Panel", "Published", "check_wanted", "experiment", "experiments", "key",
+]  # fmt: skip
+
+Figure = Literal["table", "lines", "bars"]
+Measure = Literal["accuracy", "resources"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """What the paper printed, in percent, and where."""
+
+    mean: float
+    std: float | None
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One number of the paper: its jobs are one for each seed; none, if the learner does not exist here."""
+
+    row: str
+    column: str
+    jobs: tuple[Job, ...]
+    published: Published | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """A table, or a figure of lines or bars over an axis, which the columns are.
+
+    measure: what a cell shows of its runs: the accuracy at the end, or the time and the memory they took.
+    """
+
+    title: str
+    figure: Figure
+    axis: str | None
+    cells: tuple[Cell, ...]
+    measure: Measure = "accuracy"
+
+    @property
+    def rows(self) -> list[str]:
+        """The names of the rows, in order."""
+        return list(dict.fromkeys(cell.row for cell in self.cells))
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in order."""
+        return list(dict.fromkeys(cell.column for cell in self.cells))
+
+    def cell(self, row: str, column: str) -> Cell | None:
+        """The cell of a row and a column, if there is one."""
+        return next((cell for cell in self.cells if (cell.row, cell.column) == (row, column)), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What belongs to one table or figure. source: where in the paper. notes: what a reader should know.
+
+    missing: learners of the paper that do not exist here.
+    """
+
+    name: str
+    title: str
+    source: str
+    panels: tuple[Panel, ...]
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def jobs(self) -> list[Job]:
+        """All jobs, those that give the same numbers once."""
+        return list(
+            {key(job): job for panel in self.panels for cell in panel.cells for job in cell.jobs}.values()
+        )
+
+
+class NothingLeft(ValueError):
+    """An experiment has none of the learners on none of the streams that are asked for."""
+
+
+def experiments() -> list[str]:
+    """The experiments of the paper, in its order.
+
+    >>> experiments()[0]
+    'balanced'
+    """
+    return list(_paper())
+
+
+def experiment(name_or_path: str | os.PathLike[str], options: RunOptions | None = None) -> Experiment:
+    """The experiment of this name, or in a file of your own, whose name ends with .toml.
+
+    options: which of its learners and streams, how many seeds, and whether the small version.
+
+    >>> balanced = experiment("balanced", RunOptions(learners=("cope",), streams=("split-mnist",)))
+    >>> [(cell.row, len(cell.jobs), cell.published.mean) for cell in balanced.panels[0].cells][0]
+    ('cope', 5, 93.94)
+    """
+    options = options or RunOptions()
+    learners, streams = options.learners, options.streams
+    name, definition = _find(name_or_path)
+    if options.quick:
+        definition = in_small(definition)
+    if options.seeds is not None and options.seeds < 1:
+        raise ValueError(f"seeds must be at least 1, not {options.seeds}")
+    check_wanted([name_or_path, *experiments()], options)
+    data_dir = None if options.data_dir is None else str(options.data_dir)
+    where: dict[str, Any] = {"device": options.device, "data_dir": data_dir}
+    seeds = options.seeds or definition["seeds"]
+    missing: dict[str, None] = {}
+    panels = []
+    for panel in definition["panels"]:
+        chosen = []
+        for row, column, told in cells(panel):
+            learner = told["learner"]
+            if (learners and learner not in learners) or (streams and told["stream"] not in streams):
+                continue
+            exists = learner in all_learners.registry()
+            if not exists:
+                missing[learner] = None
+            jobs = tuple(_job(told | where, seed) for seed in range(seeds)) if exists else ()
+            chosen.append(Cell(row, column, jobs, _published(panel, row, column)))
+        if chosen:
+            measure = panel.get("measure", "accuracy")
+            panels.append(Panel(panel["title"], panel["figure"], panel.get("axis"), tuple(chosen), measure))
+    if not panels:
+        raise NothingLeft(
+            f"{name} has nothing of {', '.join(learners or ['any'])} on {', '.join(streams or ['any stream'])}"
+        )
+    notes = tuple(definition.get("notes", ()))
+    return Experiment(name, definition["title"], definition["source"], tuple(panels), notes, tuple(missing))
+
+
+def _job(told: dict[str, Any], seed: int) -> Job:
+    told = dict(told)
+    epochs = told.pop("epochs", None)
+    own = all_learners.find(told["learner"]).horizon
+    horizon = None if epochs in (None, own.epochs) else dataclasses.replace(own, epochs=epochs)
+    return Job(seed=seed, horizon=horizon, **told)
+
+
+def _published(panel: dict[str, Any], row: str, column: str) -> Published | None:
+    printed = panel.get("published", {}).get(row, {}).get(column)
+    if printed is None:
+        return None
+    if isinstance(printed, list):
+        return Published(printed[0], printed[1], panel["source"])
+    return Published(printed["mean"], printed.get("std"), printed.get("source") or panel["source"])
+
+
+def check_wanted(names: Collection[str | os.PathLike[str]], options: RunOptions) -> None:
+    """Raise a ValueError for a learner or a stream that none of these experiments has."""
+    definitions = [in_small(_find(name)[1]) if options.quick else _find(name)[1] for name in names]
+    jobs = [told for each in definitions for panel in each["panels"] for _, _, told in cells(panel)]
+    who = os.path.basename(next(iter(names))) if len(names) == 1 else "no experiment"
+    for what, wanted in (("learner", options.learners), ("stream", options.streams)):
+        known = list(dict.fromkeys(told[what] for told in jobs))
+        for given in wanted:
+            if given not in known:
+                has = "has no" if len(names) == 1 else "has the"
+                raise ValueError(f"{who} {has} {what} {given!r}{nearest(given, known)}")
+
+
+def _find(name_or_path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
+    given = os.fspath(name_or_path)
+    if given in _paper():
+        return given, _paper()[given]
+    path = Path(given)
+    if path.suffix != ".toml":
+        raise ValueError(
+            f"there is no experiment {given!r}{nearest(given, [*_paper(), 'all'])}; one of your own is a file *.toml"
+        )
+    if not path.is_file():
+        raise ValueError(
+            f"{path} is not there; an experiment of your own is such a file, see docs/reproduce.md"
+        )
+    return path.stem, _checked(_text(path), path.name)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} can't be read: it is no text in UTF-8 ({error})") from None
+
+
+@functools.cache
+def _paper() -> dict[str, dict[str, Any]]:
+    folder = files("everlearn.paper").joinpath("experiments")
+    read = {
+        file.name.removesuffix(".toml"): _checked(file.read_text("utf-8"), file.name)
+        for file in folder.iterdir()
+        if file.name.endswith(".toml")
+    }
+    return dict(sorted(read.items(), key=lambda item: item[1]["place"]))
+
+
+def _checked(text: str, name: str) -> dict[str, Any]:
+    definition = parse(text, name)
+    check(definition, name)
+    return definition

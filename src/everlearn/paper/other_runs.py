@@ -1,0 +1,51 @@
+"""Runs that belong to no table of the paper, in a table of their own: nothing in a store stays unseen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from everlearn.experiments.store import Record
+from everlearn.paper.experiment import Cell, Experiment, Panel
+from everlearn.paper.tables import MeasuredCell, Table
+
+__all__ = ["others"]
+
+# What names the row of a run, and what is told in the column where it is not the usual.
+USUAL = {"imbalance": None, "batch_size": 10, "scenario": "split", "amount": None}
+
+
+def others(records: Sequence[Record], tables: Sequence[Table]) -> list[Table]:
+    """A table of the runs that are in none of these, a row for each learner and its settings."""
+    shown = {run.key for table in tables for cell in table.cells for run in (*cell.runs, *cell.failed)}
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record.key not in shown:
+            groups.setdefault((_row(record.job), _column(record.job)), []).append(record)
+    if not groups:
+        return []
+    cells = []
+    for (row, column), runs in groups.items():
+        runs.sort(key=lambda run: run.job["seed"])
+        done = tuple(run for run in runs if run.error is None)
+        failed = tuple(run for run in runs if run.error is not None)
+        cells.append(MeasuredCell(Cell(row, column, (), None), done, failed))
+    panel = Panel("Accuracy at the end of the stream, %", "table", None, tuple(cell.cell for cell in cells))
+    return [Table(Experiment("other-runs", "Other runs", "", (panel,)), 0, tuple(cells))]
+
+
+def _row(job: dict[str, Any]) -> str:
+    return ", ".join([job["learner"], *(f"{k} = {_plain(v)}" for k, v in job.get("settings", {}).items())])
+
+
+def _column(job: dict[str, Any]) -> str:
+    told = {
+        name: value for name, value in job.items() if name not in ("learner", "stream", "seed", "settings")
+    }
+    unusual = [f"{k} = {_plain(v)}" for k, v in told.items() if k not in USUAL or USUAL[k] != v]
+    return ", ".join([job["stream"], *unusual])
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

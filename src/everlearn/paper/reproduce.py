@@ -1,0 +1,76 @@
+"""Every table and figure of the paper by one call, which goes on where it stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+
+from everlearn.experiments.options import RunOptions
+from everlearn.experiments.store import Store
+from everlearn.experiments.sweep import Sweep, run_sweep, sweep
+from everlearn.paper.comparison import print_comparison
+from everlearn.paper.experiment import Experiment, NothingLeft, check_wanted, experiment, experiments
+
+__all__ = ["Plan", "RunOptions", "plan", "reproduce"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan(Sweep):
+    """The sweep of one or several experiments."""
+
+    experiments: tuple[Experiment, ...]
+
+    @property
+    def missing(self) -> list[str]:
+        """Learners of these experiments that are not implemented here."""
+        return list(dict.fromkeys(learner for each in self.experiments for learner in each.missing))
+
+
+def plan(name: str | os.PathLike[str], options: RunOptions | None = None) -> Plan:
+    """What `reproduce` would run, with the same arguments; nothing is run or written.
+
+    >>> options = RunOptions(learners=("cope-ce",), streams=("split-mnist",), store="not/there.sqlite")
+    >>> len(plan("balanced", options).todo)
+    5
+    """
+    options = options or RunOptions()
+    names = experiments() if name == "all" else [name]
+    check_wanted(names, options)
+    chosen = []
+    for each in names:
+        try:
+            chosen.append(experiment(each, options))
+        except NothingLeft:
+            if name != "all":
+                raise
+    wanted = sweep([job for each in chosen for job in each.jobs()], options.store)
+    return Plan(wanted.done, wanted.todo, wanted.failed, tuple(chosen))
+
+
+def reproduce(name: str | os.PathLike[str], options: RunOptions | None = None) -> Plan:
+    """Run what the store lacks of an experiment, then print the paper's numbers beside ours.
+
+    name: an experiment of the paper, `all`, or a file of your own. Returns the plan from before it ran.
+    """
+    options = options or RunOptions()
+    options.check()
+    begun = plan(name, options)
+    store = Store(options.store)
+    for line in _before(begun):
+        print(line, file=sys.stderr)
+    if begun.todo:
+        title = ", ".join(each.name for each in begun.experiments)
+        run_sweep(title, begun.todo, store, options.backend, options.address, options.workers)
+    for each in begun.experiments:
+        print_comparison(each, store)
+    return begun
+
+
+def _before(begun: Plan) -> list[str]:
+    """What a person should know before it begins."""
+    lines = [f"{learner} is not implemented yet, and is left out" for learner in begun.missing]
+    if begun.done:
+        again = f", {begun.failed} of them failed before" if begun.failed else ""
+        lines.append(f"{begun.done} runs are stored already; {len(begun.todo)} to go{again}")
+    return lines

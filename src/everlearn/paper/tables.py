@@ -1,0 +1,254 @@
+"""The paper's tables filled with our runs: every cell, ours beside the paper's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+from everlearn.experiments import significance
+from everlearn.experiments.options import RunOptions
+from everlearn.experiments.record import Record
+from everlearn.experiments.results import MINIATURE
+from everlearn.experiments.significance import Difference, Summary
+from everlearn.paper.experiment import Cell, Experiment, experiment, experiments, key
+
+__all__ = ["QUICK", "Comparison", "MeasuredCell", "Table", "fill", "percent", "tables"]
+
+QUICK = "-quick"
+"""What the name of an experiment in small ends with."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredCell:
+    """A cell of the paper with our runs of it. Accuracies are in percent.
+
+    runs: those that ended well, by seed. failed: the others.
+    """
+
+    cell: Cell
+    runs: tuple[Record, ...]
+    failed: tuple[Record, ...]
+
+    @cached_property
+    def accuracies(self) -> dict[int, float]:
+        """The accuracy at the end, for each seed."""
+        return percent(self.runs, "accuracy")
+
+    @cached_property
+    def ours(self) -> Summary | None:
+        """Mean and deviation over our seeds."""
+        return significance.summary(list(self.accuracies.values()))
+
+    @property
+    def difference(self) -> float | None:
+        """Our mean less the paper's, in points."""
+        if self.ours is None or self.cell.published is None:
+            return None
+        return self.ours.mean - self.cell.published.mean
+
+    @property
+    def outside(self) -> bool:
+        """Whether our mean, as printed, lies outside the paper's mean ± its standard deviation."""
+        if self.difference is None or self.cell.published is None or self.cell.published.std is None:
+            return False
+        # Both are compared as printed, with two decimals: 0.05 of float noise is no difference.
+        return round(abs(self.difference), 2) > round(self.cell.published.std, 2)
+
+    @property
+    def learner(self) -> str:
+        """Who learns in this cell; the row, if it is a learner that does not exist here."""
+        jobs = [job.learner for job in self.cell.jobs] or [
+            run.job["learner"] for run in (*self.runs, *self.failed)
+        ]
+        return str(jobs[0]) if jobs else self.cell.row
+
+    @property
+    def stream(self) -> str:
+        """What it learns from."""
+        jobs = [job.stream for job in self.cell.jobs] or [
+            run.job["stream"] for run in (*self.runs, *self.failed)
+        ]
+        return str(jobs[0]) if jobs else self.cell.column
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """One of our cells against another, paired over seeds; p is adjusted for all that were tested beside it."""
+
+    cell: MeasuredCell
+    against: MeasuredCell
+    difference: Difference
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """One panel of an experiment, filled. position: its place in the experiment."""
+
+    experiment: Experiment
+    position: int
+    cells: tuple[MeasuredCell, ...]
+
+    @property
+    def title(self) -> str:
+        """What the panel shows."""
+        return self.experiment.panels[self.position].title
+
+    @property
+    def figure(self) -> str:
+        """How it is drawn: table, lines or bars."""
+        return self.experiment.panels[self.position].figure
+
+    @property
+    def axis(self) -> str | None:
+        """What its columns are."""
+        return self.experiment.panels[self.position].axis
+
+    @property
+    def resources(self) -> bool:
+        """Whether it shows the time and the memory of its runs in place of their accuracy."""
+        return self.experiment.panels[self.position].measure == "resources"
+
+    @property
+    def name(self) -> str:
+        """A name for files and links, such as `buffer-2`; an experiment of one panel needs no number."""
+        single = len(self.experiment.panels) == 1
+        return self.experiment.name if single else f"{self.experiment.name}-{self.position + 1}"
+
+    @property
+    def rows(self) -> list[str]:
+        """Rows in order."""
+        return list(dict.fromkeys(measured.cell.row for measured in self.cells))
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns in order."""
+        return list(dict.fromkeys(measured.cell.column for measured in self.cells))
+
+    @property
+    def filled_columns(self) -> list[str]:
+        """Columns with runs that ended well, in order."""
+        return [
+            column for column in self.columns if any(c.runs for c in self.cells if c.cell.column == column)
+        ]
+
+    def at(self, row: str, column: str) -> MeasuredCell | None:
+        """The cell at this place."""
+        return self._places.get((row, column))
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, str], MeasuredCell]:
+        return {(measured.cell.row, measured.cell.column): measured for measured in self.cells}
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a run of it."""
+        return any(measured.runs or measured.failed for measured in self.cells)
+
+    @property
+    def learners(self) -> list[str]:
+        """Who learns in it, in order."""
+        return list(dict.fromkeys(measured.learner for measured in self.cells))
+
+    def turned(self) -> Table:
+        """The same cells with rows and columns exchanged."""
+        turned = [
+            dataclasses.replace(
+                measured,
+                cell=dataclasses.replace(measured.cell, row=measured.cell.column, column=measured.cell.row),
+            )
+            for measured in self.cells
+        ]
+        order = {column: place for place, column in enumerate(self.columns)}
+        turned.sort(key=lambda measured: order[measured.cell.row])
+        return dataclasses.replace(self, cells=tuple(turned))
+
+    @property
+    def averaged(self) -> bool:
+        """Whether the columns are of one kind, so that a row's mean over them says something."""
+        return len(self.columns) > 1 and self.figure != "table"
+
+    def across(self, row: str) -> Summary | None:
+        """A row's mean over all columns, and its deviation over seeds, where every column has the seed."""
+        return significance.summary(list(self.seeds_across(row).values()))
+
+    def seeds_across(self, row: str) -> dict[int, float]:
+        """A row's mean over all columns, for each seed that every column has."""
+        cells = [measured.accuracies for measured in self.cells if measured.cell.row == row]
+        seeds = set.intersection(*(set(cell) for cell in cells)) if cells else set()
+        return {seed: sum(cell[seed] for cell in cells) / len(cells) for seed in sorted(seeds)}
+
+    def comparisons(self) -> list[Comparison]:
+        """CoPE against each other row where there are several learners, else the benchmark's cell against the others.
+
+        Within a column, or a stream, p is adjusted for the number of comparisons in it (Holm).
+        """
+        if self.resources:
+            return []
+        found: list[Comparison] = []
+        for against, others in self._pairings():
+            pairs = [(other, significance.paired(against.accuracies, other.accuracies)) for other in others]
+            tested = [(other, difference) for other, difference in pairs if difference is not None]
+            chances = significance.holm([difference.p for _, difference in tested])
+            found += [
+                Comparison(other, against, difference._replace(p=chance))
+                for (other, difference), chance in zip(tested, chances, strict=True)
+            ]
+        return found
+
+    def _pairings(self) -> Iterator[tuple[MeasuredCell, list[MeasuredCell]]]:
+        """A reference cell, and those that are held against it."""
+        several = len(self.learners) > 1
+        groups: dict[object, list[MeasuredCell]] = {}
+        for cell in self.cells:
+            groups.setdefault(cell.cell.column if several else cell.stream, []).append(cell)
+        for cells in groups.values():
+            is_reference = (lambda cell: cell.cell.row == "cope") if several else _plain
+            reference = next(filter(is_reference, cells), None)
+            if reference is not None:
+                yield reference, [cell for cell in cells if cell is not reference]
+
+
+def _plain(measured: MeasuredCell) -> bool:
+    """Whether a cell has the benchmark's own settings."""
+    job = next(iter(measured.cell.jobs), None)
+    return job is not None and key(job) == key(dataclasses.replace(job, settings={}, batch_size=10))
+
+
+def percent(runs: Iterable[Record], metric: str) -> dict[int, float]:
+    """A metric of each run in percent, by seed, where it is defined."""
+    values = {run.job["seed"]: (run.result or {}).get(metric) for run in runs}
+    return {seed: 100 * value for seed, value in sorted(values.items()) if value is not None}
+
+
+def fill(paper: Experiment, records: Sequence[Record]) -> list[Table]:
+    """The panels of an experiment with the runs that belong to them, whatever their seeds."""
+    by_key = {record.key: record for record in records}
+    seeds = sorted({int(record.job["seed"]) for record in records})
+
+    def measured(cell: Cell) -> MeasuredCell:
+        jobs = {key(dataclasses.replace(job, seed=seed)) for job in cell.jobs[:1] for seed in seeds}
+        found = sorted((by_key[name] for name in jobs & by_key.keys()), key=lambda record: record.job["seed"])
+        done = tuple(record for record in found if record.error is None)
+        return MeasuredCell(cell, done, tuple(record for record in found if record.error is not None))
+
+    return [
+        Table(paper, position, tuple(measured(cell) for cell in panel.cells))
+        for position, panel in enumerate(paper.panels)
+    ]
+
+
+def tables(records: Sequence[Record], papers: Sequence[Experiment] | None = None) -> list[Table]:
+    """All panels of all experiments, filled with these runs.
+
+    By default the experiments are the paper's, and where there are runs of them in small, these as well.
+    """
+    if papers is None:
+        papers = [experiment(name) for name in experiments()]
+        if any(record.job["stream"] == MINIATURE for record in records):
+            papers = [*papers, *(_in_small(name) for name in experiments())]
+    return [table for paper in papers for table in fill(paper, records)]
+
+
+def _in_small(name: str) -> Experiment:
+    return dataclasses.replace(experiment(name, RunOptions(quick=True)), name=f"{name}{QUICK}")
