@@ -181,7 +181,9 @@ def test_a_run_that_kills_its_process_fails_alone(monkeypatch):
     monkeypatch.setattr(runner, "WORTH_PROCESSES", 0)
     small = {"hidden": 20, "iterations": 1}
     jobs = [
-        (Deadly if seed == 1 else Job)("cope", "split-digits", seed, imbalance=1, device="cpu", settings=small)
+        (Deadly if seed == 1 else Job)(
+            "cope", "split-digits", seed, imbalance=1, device="cpu", settings=small
+        )
         for seed in range(4)
     ]
     counted = []
