@@ -1,9 +1,10 @@
-"""All learners compared on one recorded stream: the same batches, to the last bit, for each.
+"""Compare learners on a recorded stream: each one gets exactly the same batches.
 
     python examples/compare_on_a_recording.py [RECORDING ...] [LEARNER ... | all]
 
-Without a recording it records split-digits, once for each of three seeds. A recording of your own is compared on its
-held-out samples if it has some, and in any case by prequential accuracy: each batch predicted before it is learnt.
+Pass the files of your own recordings; without any, split-digits is recorded for three seeds. Accuracy is measured on
+the held-out samples of a recording, if it has any. Prequential accuracy is always measured: each batch is predicted
+before it is learnt.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from everlearn.learners import registry
 
 SEEDS = range(3)
 METRICS = ["accuracy", "forgetting", "prequential_accuracy"]
-# The others are slow, or see the stream shuffled: they take part when they are named.
-QUICK = ["finetune", "reservoir", "cope-ce", "mir", "icarl", "cope", "cope+"]
+# The other learners are slow or need the stream in another order; name them, or say `all`, to include them.
+DEFAULT_LEARNERS = ["finetune", "reservoir", "cope-ce", "mir", "icarl", "cope", "cope+"]
 
 
-def recordings(folder: Path) -> list[Path]:
-    """Three recordings of split-digits, each in an order of its own."""
+def record_digits(folder: Path) -> list[Path]:
+    """Record split-digits in three different orders."""
     paths = [folder / f"{seed}.stream" for seed in SEEDS]
     for seed, path in zip(SEEDS, paths, strict=True):
         record(stream("split-digits", seed=seed), path)
@@ -34,40 +35,40 @@ def recordings(folder: Path) -> list[Path]:
 
 
 def compare(name: str, paths: list[Path]) -> list[Result]:
-    """One learner on each recording, with the benchmark's settings where there are some."""
+    """Run one learner on each recording; if the stream is a benchmark, its settings are used."""
     results = []
     for seed, path in enumerate(paths):
-        yesterday = playback(path)
-        results.append(
-            run(learner(name, stream=yesterday, seed=seed), yesterday, Evaluator(prequential=True))
-        )
+        recorded = playback(path)
+        results.append(run(learner(name, stream=recorded, seed=seed), recorded, Evaluator(prequential=True)))
     return results
 
 
-def line(name: str, results: list[Result]) -> str:
-    """Means over the recordings; bytes are those of the operational memory at the end of the first."""
-    first = [statistics.fmean(getattr(r, metric) for r in results) for metric in METRICS]
-    speed = statistics.fmean(r.samples_per_second for r in results)
-    return (
-        f"{name:11s}"
-        + "".join(f"{value:22.1%}" for value in first)
-        + f"{speed:11,.0f}{results[0].memory_bytes:11,d}"
-    )
+def table_row(name: str, results: list[Result]) -> str:
+    """The means over the recordings, and the bytes of operational memory after the first one."""
+    means = [statistics.fmean(getattr(result, metric) for result in results) for metric in METRICS]
+    speed = statistics.fmean(result.samples_per_second for result in results)
+    columns = "".join(f"{mean:22.1%}" for mean in means)
+    return f"{name:11s}{columns}{speed:11,.0f}{results[0].memory_bytes:11,d}"
 
 
-def main(words: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     torch.set_num_threads(1)
-    own = [Path(word) for word in words if Path(word).is_file()]
-    names = [word for word in words if Path(word) not in own] or QUICK
+
+    # Step 1: tell files from names of learners.
+    own = [Path(argument) for argument in arguments if Path(argument).is_file()]
+    names = [argument for argument in arguments if Path(argument) not in own] or DEFAULT_LEARNERS
+    if names == ["all"]:
+        names = sorted(registry())
+
     with tempfile.TemporaryDirectory() as folder:
-        paths = own or recordings(Path(folder))
-        print(
-            "learner    "
-            + "".join(f"{metric:>22s}" for metric in METRICS)
-            + f"{'samples/s':>11s}{'bytes':>11s}"
-        )
-        for name in sorted(registry()) if names == ["all"] else names:
-            print(line(name, compare(name, paths)), flush=True)
+        # Step 2: record, unless there are recordings already.
+        paths = own or record_digits(Path(folder))
+
+        # Step 3: run every learner on every recording.
+        header = "".join(f"{metric:>22s}" for metric in METRICS)
+        print(f"{'learner':11s}{header}{'samples/s':>11s}{'bytes':>11s}")
+        for name in names:
+            print(table_row(name, compare(name, paths)), flush=True)
 
 
 if __name__ == "__main__":

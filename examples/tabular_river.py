@@ -1,9 +1,9 @@
-"""Tabular data in River: features come late and go again, classes join, the process restarts.
+"""Learn from tabular records with River: features appear and disappear, classes are added, the process restarts.
 
     python examples/tabular_river.py
 
-2,310 records of image segments, each predicted before its label is told. At first four classes are there and every
-other feature; then all features; then three more classes; then the first features fall away.
+The stream has 2,310 records of image segments. Each record is predicted before its label is learnt. It starts with
+four classes and half of the features; then come all features, then three more classes, then some features disappear.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ def phases() -> dict[str, list[Record]]:
     records = [({str(name): value for name, value in x.items()}, str(y)) for x, y in datasets.ImageSegments()]
     random.Random(0).shuffle(records)
     features, classes = sorted(records[0][0]), sorted({y for _, y in records})
-    known = [record for record in records if record[1] in classes[:4]]
-    joined = known[800:] + [record for record in records if record[1] in classes[4:]]
-    random.Random(1).shuffle(joined)
+    first_classes = [record for record in records if record[1] in classes[:4]]
+    all_classes = first_classes[800:] + [record for record in records if record[1] in classes[4:]]
+    random.Random(1).shuffle(all_classes)
     return {
-        "four classes, half of the features": _only(features[::2], known[:400]),
-        "all features": known[400:800],
-        "three more classes": joined[:755],
-        "a quarter of the features gone": _only(features[len(features) // 4 :], joined[755:]),
+        "four classes, half of the features": select(features[::2], first_classes[:400]),
+        "all features": first_classes[400:800],
+        "three more classes": all_classes[:755],
+        "a quarter of the features gone": select(features[len(features) // 4 :], all_classes[755:]),
     }
 
 
-def _only(features: list[str], records: list[Record]) -> list[Record]:
+def select(features: list[str], records: list[Record]) -> list[Record]:
+    """The records with only these features."""
     return [({name: x[name] for name in features}, y) for x, y in records]
 
 
 def main() -> None:
+    # Step 1: two models with the same interface, each behind a scaler.
     models = {
         "softmax regression": preprocessing.StandardScaler() | linear_model.SoftmaxRegression(),
         "CoPE": preprocessing.StandardScaler()
@@ -47,12 +49,15 @@ def main() -> None:
     for name, model in models.items():
         print(name)
         for phase, records in phases().items():
+            # Step 2: predict each record, then learn from it.
             accuracy = metrics.Accuracy()
             for x, y in records:
                 accuracy.update(y, model.predict_one(x))
                 model.learn_one(x, y)
             print(f"    {phase:36s} {accuracy.get():6.1%}")
-            model = pickle.loads(pickle.dumps(model))  # a restart: records that wait for their batch go along
+
+            # Step 3: restart. The pickle includes the records that wait for a full batch.
+            model = pickle.loads(pickle.dumps(model))
 
 
 if __name__ == "__main__":

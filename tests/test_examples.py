@@ -13,7 +13,7 @@ EXPECTED = {
     "embeddings.py": ["after forget: ['delivery', 'returns', 'passwords']"],
     "new_learner.py": ["slow-teacher: 9"],
     "own_images.py": ["['apple', 'apple', 'apple', 'apple', 'apple']"],
-    "resume_after_a_kill.py": ["bit-identical to a learner that nothing stopped: True"],
+    "resume_after_a_kill.py": ["bit-identical to an uninterrupted learner: True"],
 }
 
 # Those that would take long are asked for a part.

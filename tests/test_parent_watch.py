@@ -20,7 +20,8 @@ def work(way):
     lock = open(FOLDER / "alive", "w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     if way == "polled":
-        del os.pidfd_open
+        if hasattr(os, "pidfd_open"):
+            del os.pidfd_open
         multiprocessing.parent_process()._sentinel = None
     if way == "late":
         (FOLDER / "ready").touch()
@@ -99,7 +100,7 @@ def test_a_worker_ends_with_its_parent_and_removes_its_folder(parent, tmp_path, 
 
 
 @pytest.mark.parametrize("way", ["joblib", "polled", "late"])
-def test_it_ends_also_where_less_is_told_of_the_parent(parent, tmp_path, way):
+def test_it_also_ends_if_the_system_does_not_report_the_end_of_the_parent(parent, tmp_path, way):
     process = parent(way)
     process.kill()
     process.wait()
@@ -116,8 +117,8 @@ def test_it_goes_on_when_only_the_thread_that_started_it_has_ended(parent, tmp_p
     assert within_seconds(10, lambda: worker_has_ended(tmp_path))
 
 
-def test_a_process_that_is_no_worker_says_so():
+def test_a_process_that_is_not_a_worker_gets_an_error():
     words = "from everlearn.parent_watch import end_with_parent; end_with_parent()"
-    told = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=False)
-    assert told.returncode == 1
-    assert "RuntimeError: this process is no worker" in told.stderr
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "RuntimeError: this process is not a worker" in done.stderr

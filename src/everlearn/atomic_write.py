@@ -19,9 +19,9 @@ if not WINDOWS:
 
 __all__ = ["replace_file"]
 
-# Where files can't be locked, a temporary file that nobody has written to for so long is abandoned.
+# Where files can't be locked, a temporary file that was not written to for this long counts as abandoned.
 ABANDONED_SECONDS = 24 * 3600
-# What file systems without locks, or without fsync for folders, answer.
+# The errors of file systems without locks, or without fsync for folders.
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
@@ -29,8 +29,8 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
     """Write the content to a temporary file beside the path, then rename it over the path.
 
     A symbolic link stays a link: the file it points to is replaced. An existing file keeps its mode and, where the
-    process may set it, its owner; a new one gets the mode that `open` would give it. Missing folders are made. The
-    content, the rename and new folders are synced to disk. Temporary files that killed processes left are removed.
+    process may set it, its owner; a new one gets the mode that `open` would give it. Missing folders are created. The
+    content, the rename and new folders are synced to disk. Temporary files of killed processes are removed.
     """
     target = Path(os.path.realpath(path))
     old = _existing(target)
@@ -42,7 +42,7 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
         if old is not None:
             _keep_mode(file.fileno(), old)
         os.fsync(file.fileno())
-        if WINDOWS:  # Windows renames no open file
+        if WINDOWS:  # Windows can't rename an open file
             file.close()
         os.replace(temporary, target)
     _sync_folder(target.parent)
@@ -64,7 +64,7 @@ def _existing(target: Path) -> os.stat_result | None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder and its missing parents; each of them survives a power cut."""
+    """Create a folder and its missing parents, and sync each of them to disk."""
     missing = []
     while not folder.exists():
         missing.append(folder)
@@ -76,10 +76,10 @@ def _make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary_file(target: Path, private: bool) -> Iterator[tuple[BinaryIO, Path]]:
-    """A new file beside the target, locked while it is open; it is removed if the block fails.
+    """A new file in the folder of the target, locked while it is open; it is removed if the block fails.
 
-    private: nobody else may read it, until it gets the mode of the file it replaces. Otherwise it has the mode of any
-    new file: the system applies the umask, which no thread can read without changing it for all others.
+    private: only the owner may read it, until it gets the mode of the file it replaces. Otherwise it has the mode of
+    any new file. The system applies the umask, because a thread can't read it without changing it for all others.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
@@ -87,7 +87,7 @@ def _temporary_file(target: Path, private: bool) -> Iterator[tuple[BinaryIO, Pat
         with os.fdopen(os.open(temporary, flags, 0o600 if private else 0o666), "wb") as file:
             try:
                 _lock(file.fileno(), wait=True)
-                # Another process may have taken it for abandoned before it was locked.
+                # Another process may have removed it as abandoned before it was locked.
                 if temporary.exists():
                     yield file, temporary
                     return
@@ -97,7 +97,7 @@ def _temporary_file(target: Path, private: bool) -> Iterator[tuple[BinaryIO, Pat
 
 
 def _keep_mode(descriptor: int, old: os.stat_result) -> None:
-    """Give a file the mode of another and, as far as the process may, its owner and group."""
+    """Set the mode of a file to that of another and, if the process may, its owner and group."""
     if WINDOWS:
         return
     new = os.fstat(descriptor)
@@ -113,7 +113,7 @@ def _keep_mode(descriptor: int, old: os.stat_result) -> None:
 def _lock(descriptor: int, wait: bool) -> bool | None:
     """Lock a file until it is closed or its process ends; None where files can't be locked.
 
-    `flock` belongs to the open file, so that it holds between threads, processes and containers alike.
+    `flock` belongs to the open file, so it works between threads, processes and containers.
     """
     if WINDOWS:
         return None
@@ -143,14 +143,14 @@ def _remove_if_abandoned(path: Path) -> None:
         abandoned = _lock(file.fileno(), wait=False)
         if abandoned is None:
             abandoned = time.time() - os.fstat(file.fileno()).st_mtime > ABANDONED_SECONDS
-        if WINDOWS:  # Windows removes no open file
+        if WINDOWS:  # Windows can't remove an open file
             file.close()
         if abandoned:
             path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make new names in a folder survive a power cut, where the system can."""
+    """Sync the names in a folder to disk, where the system can."""
     if os.name != "posix":
         return
     try:

@@ -1,4 +1,4 @@
-"""Labels as JSON and back, with their types kept: what checkpoints and recorded streams write."""
+"""Encode labels as JSON with their types, for checkpoints and recorded streams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["UNKNOWN", "Label", "Unknown", "decode_label", "encode_label"]
 
 
 class Unknown(enum.Enum):
-    """What a learner answers in place of a label, if it may."""
+    """The answer of a learner for a sample that is unlike all classes; see the setting `unknown`."""
 
     UNKNOWN = "none of these"
 
@@ -18,13 +18,13 @@ class Unknown(enum.Enum):
 
 
 UNKNOWN = Unknown.UNKNOWN
-"""The answer "none of these". No label that can be observed: `None`, which can, would not tell them apart."""
+"""The prediction "none of these". It is not `None`, because `None` is an allowed label."""
 
 Label = str | int | float | bool | bytes | tuple[Any, ...] | Unknown | None
 
 
 def encode_label(label: Label) -> Any:
-    """A label as JSON, with its type kept.
+    """Encode a label as JSON with its type.
 
     >>> encode_label(("left", 0.5))
     {'tuple': ['left', {'float': '0x1.0000000000000p-1'}]}
@@ -41,7 +41,7 @@ def encode_label(label: Label) -> Any:
 
 
 def decode_label(code: Any) -> Label:
-    """The label that `encode_label` wrote.
+    """Decode a label that `encode_label` encoded.
 
     >>> decode_label({"bytes": "ff00"})
     b'\\xff\\x00'

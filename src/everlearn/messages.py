@@ -1,4 +1,4 @@
-"""Words for the person: which name was meant, what differs."""
+"""Helpers for error messages: the nearest name, the differences of two values, checks of numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["differing", "is_whole", "nearest"]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the nearest one, and all of them.
+    """The end of a message about an unknown name: the nearest known one, and all of them.
 
     >>> "there is no learner 'cop'" + nearest("cop", ["cope", "gem"])
     "there is no learner 'cop'; did you mean 'cope'? (known: cope, gem)"
@@ -23,7 +23,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def differing(here: Any, there: Any) -> tuple[Any, Any]:
-    """Two values, and of two dicts only what differs, for a sentence that says so.
+    """Two values for a message about their difference; of two dicts only the items that differ.
 
     >>> differing({"every": 5, "horizon": "seen"}, {"every": 6, "horizon": "seen"})
     ({'every': 5}, {'every': 6})
@@ -35,7 +35,7 @@ def differing(here: Any, there: Any) -> tuple[Any, Any]:
 
 
 def is_whole(value: object, least: int | None = None) -> bool:
-    """Whether a person gave a whole number, numpy's included, of at least so much.
+    """Whether a value is a whole number (int or numpy, not bool) and at least `least`.
 
     >>> is_whole(3, least=1), is_whole(0, least=1), is_whole(2.5), is_whole(True)
     (True, False, False, False)

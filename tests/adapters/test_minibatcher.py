@@ -1,4 +1,4 @@
-"""Single records are gathered into batches, and features come and go."""
+"""Single records are collected into batches, and features may appear and disappear."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from everlearn import learners
-from everlearn.adapters.columns import PATTERNS, Columns
-from everlearn.adapters.grow_inputs import widen
-from everlearn.adapters.minibatcher import Gathering
+from everlearn.adapters.feature_columns import CACHED_FEATURE_SETS, FeatureColumns
+from everlearn.adapters.grow_inputs import grow_inputs
+from everlearn.adapters.minibatcher import MiniBatcher
 from everlearn.core.learner import Learner
 
 ONLINE = [
@@ -53,61 +53,61 @@ def same(one: Learner, other: Learner) -> bool:
 
 @pytest.mark.parametrize("name", ONLINE)
 def test_it_learns_what_the_learner_learns_from_the_same_batches(name):
-    gathering, oracle = Gathering(learner(name), 5), learner(name)
+    batcher, oracle = MiniBatcher(learner(name), 5), learner(name)
     records = stream(30)
     for start in range(0, 30, 5):
         batch = records[start : start + 5]
         for record, label in batch:
-            gathering.tell(record, label)
+            batcher.learn_one(record, label)
             if label not in oracle.classes:
                 oracle.welcome(np.zeros((2, 4)), [label, label])
         oracle.observe([list(record.values()) for record, _ in batch], [label for _, label in batch])
-    assert same(gathering.learner, oracle)
+    assert same(batcher.learner, oracle)
 
 
 @pytest.mark.parametrize("name", ONLINE)
 def test_a_pickle_at_any_moment_goes_on_bit_for_bit(name):
     records = stream(23)
-    whole = Gathering(learner(name), 5)
+    whole = MiniBatcher(learner(name), 5)
     for record, label in records:
-        whole.tell(record, label)
+        whole.learn_one(record, label)
     for stop in (0, 1, 5, 13):
-        part = Gathering(learner(name), 5)
+        part = MiniBatcher(learner(name), 5)
         for record, label in records[:stop]:
-            part.tell(record, label)
+            part.learn_one(record, label)
         part = pickle.loads(pickle.dumps(part))
         assert len(part) == stop % 5
         for record, label in records[stop:]:
-            part.tell(record, label)
+            part.learn_one(record, label)
         assert pickle.dumps(part) == pickle.dumps(whole)
 
 
 def test_a_pickle_holds_features_that_came_later():
-    def told(gathering: Gathering, moments: range) -> Gathering:
+    def learnt(batcher: MiniBatcher, moments: range) -> MiniBatcher:
         for moment in moments:
-            gathering.tell({f"feature {moment // 3}": 1.0, "always": -1.0}, moment % 2)
-        return gathering
+            batcher.learn_one({f"feature {moment // 3}": 1.0, "always": -1.0}, moment % 2)
+        return batcher
 
-    whole = told(Gathering(learner(), 4), range(40))
-    part = told(pickle.loads(pickle.dumps(told(Gathering(learner(), 4), range(22)))), range(22, 40))
+    whole = learnt(MiniBatcher(learner(), 4), range(40))
+    part = learnt(pickle.loads(pickle.dumps(learnt(MiniBatcher(learner(), 4), range(22)))), range(22, 40))
     assert pickle.dumps(part) == pickle.dumps(whole)
 
 
-def test_a_label_counts_from_the_moment_it_was_told():
-    gathering = Gathering(learner(), 10)
-    gathering.tell({"a": 1.0}, "first")
-    assert gathering.learner.classes == ["first"] and gathering.learner.samples == 0
-    gathering.tell({"a": 2.0}, "second")
-    probabilities = gathering.learner.predict_proba(gathering.row({"a": 1.0}))
+def test_a_label_is_a_class_at_once_before_its_batch_is_full():
+    batcher = MiniBatcher(learner(), 10)
+    batcher.learn_one({"a": 1.0}, "first")
+    assert batcher.learner.classes == ["first"] and batcher.learner.samples == 0
+    batcher.learn_one({"a": 2.0}, "second")
+    probabilities = batcher.learner.predict_proba(batcher.row({"a": 1.0}))
     assert probabilities.shape == (1, 2) and (probabilities > 0).all()
 
 
-def test_what_waits_can_be_learnt_at_once():
-    gathering = Gathering(learner(), 10)
-    gathering.tell({"a": 1.0}, "x")
-    gathering.learn_waiting()
-    gathering.learn_waiting()
-    assert (len(gathering), gathering.learner.samples, gathering.learner.batches) == (0, 1, 1)
+def test_waiting_records_can_be_learnt_at_once():
+    batcher = MiniBatcher(learner(), 10)
+    batcher.learn_one({"a": 1.0}, "x")
+    batcher.learn_waiting()
+    batcher.learn_waiting()
+    assert (len(batcher), batcher.learner.samples, batcher.learner.batches) == (0, 1, 1)
 
 
 # Features.
@@ -121,112 +121,112 @@ records = st.lists(
 
 @given(records, st.randoms())
 @settings(max_examples=25)
-def test_what_is_kept_is_each_record_with_zeros_for_missing_features(told, random):
+def test_what_is_kept_is_each_record_with_zeros_for_missing_features(all_records, random):
     """The oracle: a dict for each record; the memory is large enough to keep all of them."""
-    gathering = Gathering(learner(), 1)
-    for record in told:
+    batcher = MiniBatcher(learner(), 1)
+    for record in all_records:
         shuffled = random.sample(sorted(record), len(record))
-        gathering.tell({name: record[name] for name in shuffled}, "y")
-    names = gathering.columns.names
-    kept = sorted(row[: len(names)] for row in gathering.learner.memory.samples()[0].tolist())
-    assert kept == sorted([record.get(name, 0.0) for name in names] for record in told)
-    assert {*names} == {name for record in told for name in record}
+        batcher.learn_one({name: record[name] for name in shuffled}, "y")
+    names = batcher.columns.names
+    kept = sorted(row[: len(names)] for row in batcher.learner.memory.samples()[0].tolist())
+    assert kept == sorted([record.get(name, 0.0) for name in names] for record in all_records)
+    assert {*names} == {name for record in all_records for name in record}
 
 
 def test_the_order_of_features_in_a_record_makes_no_difference():
-    one, other = Gathering(learner(), 3), Gathering(learner(), 3)
+    one, other = MiniBatcher(learner(), 3), MiniBatcher(learner(), 3)
     for record, label in stream(9):
-        one.tell(record, label)
-        other.tell(dict(reversed(record.items())), label)
+        one.learn_one(record, label)
+        other.learn_one(dict(reversed(record.items())), label)
     assert pickle.dumps(one) == pickle.dumps(other)
 
 
 @pytest.mark.parametrize("name", GROWING)
 def test_new_features_change_no_prediction_until_they_are_learnt(name):
-    gathering = Gathering(learner(name), 5)
+    batcher = MiniBatcher(learner(name), 5)
     records = stream(40)
     for record, label in records:
-        gathering.tell(record, label)
+        batcher.learn_one(record, label)
     ask = records[3][0]
-    before = gathering.learner.predict_proba(gathering.row(ask))
-    exemplars = gathering.learner.exemplars()
-    gathering.tell({**ask, "new": 3.0}, records[3][1])
-    assert gathering.learner.sample_shape == (8,)  # twice the room
-    assert gathering.learner.exemplars() == exemplars
-    now = gathering.learner.predict_proba(gathering.row({**ask, "new": 3.0}))
+    before = batcher.learner.predict_proba(batcher.row(ask))
+    exemplars = batcher.learner.exemplars()
+    batcher.learn_one({**ask, "new": 3.0}, records[3][1])
+    assert batcher.learner.sample_shape == (8,)  # twice the room
+    assert batcher.learner.exemplars() == exemplars
+    now = batcher.learner.predict_proba(batcher.row({**ask, "new": 3.0}))
     np.testing.assert_allclose(now, before, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", GROWING)
 def test_new_features_are_learnt(name):
-    gathering = Gathering(learner(name, learning_rate=0.05, hidden=32), 5)
+    batcher = MiniBatcher(learner(name, learning_rate=0.05, hidden=32), 5)
     random = np.random.default_rng(0)
     for moment in range(400):
         sign = random.choice([-1.0, 1.0])
         noise = {"noise": random.normal()}
-        gathering.tell(noise if moment < 50 else {**noise, "telling": sign}, bool(sign > 0))
-    rows = [gathering.row({"telling": value}) for value in (-1.0, 1.0)]
-    assert gathering.learner.predict(np.concatenate(rows)) == [False, True]
+        batcher.learn_one(noise if moment < 50 else {**noise, "telling": sign}, bool(sign > 0))
+    rows = [batcher.row({"telling": value}) for value in (-1.0, 1.0)]
+    assert batcher.learner.predict(np.concatenate(rows)) == [False, True]
 
 
-def test_the_room_doubles():
-    gathering = Gathering(learner(), 2)
+def test_the_input_doubles():
+    batcher = MiniBatcher(learner(), 2)
     widths = []
     for feature in range(9):
-        gathering.tell({feature: 1.0}, 0)
-        widths.append(gathering.learner.sample_shape[0])
+        batcher.learn_one({feature: 1.0}, 0)
+        widths.append(batcher.learner.sample_shape[0])
     assert widths == [1, 2, 4, 4, 8, 8, 8, 8, 16]
 
 
-def test_a_feature_that_was_never_told_of_has_no_say_in_a_prediction():
-    gathering = Gathering(learner(), 2)
-    gathering.tell({"a": 1.0, "b": 2.0}, 0)
-    assert gathering.row({"b": 5.0, "unheard": 7.0}).tolist() == [[0.0, 5.0]]
-    assert gathering.rows(["unheard", "b"], np.array([[7.0, 5.0], [7.0, np.nan]])).tolist() == [
+def test_a_feature_that_was_never_learnt_is_ignored_in_a_prediction():
+    batcher = MiniBatcher(learner(), 2)
+    batcher.learn_one({"a": 1.0, "b": 2.0}, 0)
+    assert batcher.row({"b": 5.0, "unheard": 7.0}).tolist() == [[0.0, 5.0]]
+    assert batcher.rows(["unheard", "b"], np.array([[7.0, 5.0], [7.0, np.nan]])).tolist() == [
         [0, 5],
         [0, 0],
     ]
-    assert gathering.columns.names == ["a", "b"]
+    assert batcher.columns.names == ["a", "b"]
 
 
 def test_remembered_sets_of_features_stay_few():
-    columns = Columns(range(3000))
+    columns = FeatureColumns(range(3000))
     for name in range(3000):
-        columns.places((name,))
-    assert len(columns._places) <= PATTERNS
+        columns.indices((name,))
+    assert len(columns._cache) <= CACHED_FEATURE_SETS
 
 
 def test_a_network_of_ones_own_fills_up_to_its_width():
     network = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
-    gathering = Gathering(learners.find("cope")(network, memory_size=5, device="cpu"), 2)
+    batcher = MiniBatcher(learners.find("cope")(network, memory_size=5, device="cpu"), 2)
     for name in "xyz":
-        gathering.tell({name: 1.0}, name)
-    with pytest.raises(ValueError, match="takes 3 features, and 'w' is one more.*mlp"):
-        gathering.tell({"w": 1.0}, "x")
-    assert gathering.columns.names == ["x", "y", "z"]
-    gathering.tell({"z": 1.0}, "x")
-    twin = copy.deepcopy(gathering)
-    twin.tell({"z": -1.0}, "y")
-    assert len(twin) == 1 and len(gathering) == 0
+        batcher.learn_one({name: 1.0}, name)
+    with pytest.raises(ValueError, match="has 3 inputs, and the feature 'w' is one more.*mlp"):
+        batcher.learn_one({"w": 1.0}, "x")
+    assert batcher.columns.names == ["x", "y", "z"]
+    batcher.learn_one({"z": 1.0}, "x")
+    twin = copy.deepcopy(batcher)
+    twin.learn_one({"z": -1.0}, "y")
+    assert len(twin) == 1 and len(batcher) == 0
 
 
 def test_a_learner_whose_state_does_not_go_by_features_is_not_widened(monkeypatch):
     odd = learner()
     odd.observe(np.zeros((2, 3)), [0, 1])
     monkeypatch.setattr(type(odd), "_parts", lambda self: {"flat": torch.zeros(8 * self.sample_shape[0])})
-    with pytest.raises(ValueError, match="CoPE can't take new features: its flat"):
-        widen(odd, 5)
+    with pytest.raises(ValueError, match="CoPE can't get new features, because its flat"):
+        grow_inputs(odd, 5)
 
 
 # Refusals.
 
 REFUSED = [
-    ({"a": "red"}, 0, "the feature 'a' is 'red', but a feature is a finite number"),
+    ({"a": "red"}, 0, "the feature 'a' is 'red', but a feature must be a finite number"),
     ({"a": None}, 0, "the feature 'a' is None"),
     ({"a": float("nan")}, 0, "the feature 'a' is nan"),
     ({"a": 1e39}, 0, "the feature 'a' is 1e\\+39"),
     ({"new": float("inf")}, 0, "the feature 'new' is inf"),
-    ([1.0], 0, "a record is a dict from the names of features to numbers, not list"),
+    ([1.0], 0, "a record must be a dict of feature names and numbers, not list"),
     ({"a": 1.0}, [1], "a label is a str, int, float, bool, bytes, None or a tuple of these, not \\[1\\]"),
     ({"new": 1.0}, float("nan"), "NaN is no label"),
     ({"new": 1.0}, "a thirteenth class", "a memory of 12 has no room"),
@@ -235,19 +235,19 @@ REFUSED = [
 
 @pytest.mark.parametrize(("record", "label", "words"), REFUSED)
 def test_what_is_refused_leaves_everything_as_it_was(record, label, words):
-    gathering = Gathering(learner(), 5)
+    batcher = MiniBatcher(learner(), 5)
     for each in range(12):
-        gathering.tell({"a": float(each)}, each)
-    before = pickle.dumps(gathering)
+        batcher.learn_one({"a": float(each)}, each)
+    before = pickle.dumps(batcher)
     with pytest.raises(ValueError, match=words):
-        gathering.tell(record, label)
-    assert pickle.dumps(gathering) == before
+        batcher.learn_one(record, label)
+    assert pickle.dumps(batcher) == before
 
 
 def test_many_records_are_refused_together():
-    gathering = Gathering(learner(), 5)
-    gathering.tell({"a": 1.0}, 0)
-    before = pickle.dumps(gathering)
+    batcher = MiniBatcher(learner(), 5)
+    batcher.learn_one({"a": 1.0}, 0)
+    before = pickle.dumps(batcher)
     for values, labels, words in [
         ([[1.0], [np.inf]], [0, 0], "the feature 'a' is inf"),
         ([[1.0], [2.0]], [0], "2 records but 1 labels"),
@@ -255,37 +255,37 @@ def test_many_records_are_refused_together():
         ([[float(each)] for each in range(13)], list(range(13)), "no room"),
     ]:
         with pytest.raises(ValueError, match=words):
-            gathering.tell_many(["a"], np.array(values), labels)
-    assert pickle.dumps(gathering) == before
+            batcher.learn_many(["a"], np.array(values), labels)
+    assert pickle.dumps(batcher) == before
 
 
 def test_a_first_record_without_features_is_refused():
     with pytest.raises(ValueError, match="the first record has no features"):
-        Gathering(learner(), 5).tell({}, 0)
+        MiniBatcher(learner(), 5).learn_one({}, 0)
 
 
 def test_a_batch_that_fails_leaves_the_others_waiting(monkeypatch):
-    gathering = Gathering(learner(), 2)
-    gathering.tell({"a": 1.0}, 0)
+    batcher = MiniBatcher(learner(), 2)
+    batcher.learn_one({"a": 1.0}, 0)
 
     def fail(*arguments: object) -> None:
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(gathering.learner, "observe", fail)
+        patched.setattr(batcher.learner, "observe", fail)
         with pytest.raises(MemoryError):
-            gathering.tell({"a": 2.0}, 0)
-    assert len(gathering) == 1
-    gathering.tell({"a": 2.0}, 0)
-    assert (len(gathering), gathering.learner.samples) == (0, 2)
+            batcher.learn_one({"a": 2.0}, 0)
+    assert len(batcher) == 1
+    batcher.learn_one({"a": 2.0}, 0)
+    assert (len(batcher), batcher.learner.samples) == (0, 2)
 
 
 @pytest.mark.parametrize("name", ["gem", "icarl", "iid-offline"])
-def test_a_learner_that_must_be_told_tasks_is_refused(name):
-    with pytest.raises(ValueError, match=f"the learner '{name}' must be told where a task ends"):
-        Gathering(learners.find(name)("mlp"), 10)
+def test_a_learner_that_needs_tasks_is_refused(name):
+    with pytest.raises(ValueError, match=f"the learner '{name}' needs to know where a task ends"):
+        MiniBatcher(learners.find(name)("mlp"), 10)
 
 
 def test_a_batch_holds_at_least_one_record():
     with pytest.raises(ValueError, match="batch_size must be a whole number, at least 1, not 0"):
-        Gathering(learner(), 0)
+        MiniBatcher(learner(), 0)

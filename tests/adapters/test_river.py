@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pickle
+import pydoc
+import re
 import subprocess
 import sys
 from itertools import islice
@@ -46,13 +48,30 @@ def test_none_of_rivers_checks_is_skipped():
     assert CoPEClassifier()._unit_test_skips() == OnlineClassifier()._unit_test_skips() == set()
 
 
-def test_copes_parameters_are_its_settings_with_the_same_defaults():
+# Settings of CoPE that make no sense here: `learn_one` has its labels at once, and a record is not an image.
+NOT_PARAMETERS = {"unknown", "waiting", "augmentation", "width", "colour", "mixing", "mirrored"}
+
+
+def test_every_setting_of_cope_is_a_parameter_with_the_same_default():
     parameters = inspect.signature(CoPEClassifier).parameters
-    fields = {field.name: field.default for field in dataclasses.fields(CoPESettings)}
-    shared = {name: parameter.default for name, parameter in parameters.items() if name in fields}
-    assert shared == {name: fields[name] for name in shared}
-    assert parameters.keys() == shared.keys() | {"network", "batch_size", "seed", "device"}
-    assert CoPEClassifier(momentum=0.5).learner_.settings.momentum == 0.5
+    settings = {field.name: field.default for field in dataclasses.fields(CoPESettings)}
+    expected = {name: default for name, default in settings.items() if name not in NOT_PARAMETERS}
+    assert {name: parameters[name].default for name in expected} == expected
+    assert parameters.keys() == expected.keys() | {"network", "batch_size", "seed", "device"}
+
+
+def test_a_parameter_reaches_the_learner():
+    settings = CoPEClassifier(momentum=0.5, averaging=0.9, clip=1.0).learner_.settings
+    assert (settings.momentum, settings.averaging, settings.clip, settings.waiting) == (0.5, 0.9, 1.0, 1000)
+
+
+@pytest.mark.parametrize("kind", [CoPEClassifier, OnlineClassifier])
+def test_help_shows_and_explains_every_parameter(kind):
+    page = pydoc.plain(pydoc.render_doc(kind))
+    for name, parameter in inspect.signature(kind).parameters.items():
+        declared = f"{re.escape(parameter.annotation)}'? = {re.escape(repr(parameter.default))}"
+        assert re.search(f"{name}: '?{declared}", page), name
+        assert re.search(rf"^ \|  {name}\n \|      [A-Z`].{{10}}", page, re.MULTILINE), name
 
 
 @pytest.mark.parametrize(("dataset", "least"), [(datasets.Phishing, 0.85), (datasets.ImageSegments, 0.75)])
@@ -64,11 +83,11 @@ def test_it_learns_while_it_is_evaluated(dataset, least):
 @pytest.fixture
 def segments() -> list[tuple[dict[str, float], str]]:
     scaler = preprocessing.StandardScaler()
-    told = []
+    scaled = []
     for x, y in islice(datasets.ImageSegments(), 120):
         scaler.learn_one(x)
-        told.append((scaler.transform_one(x), y))
-    return told
+        scaled.append((scaler.transform_one(x), y))
+    return scaled
 
 
 def test_before_the_first_label_nothing_is_predicted(segments):
@@ -152,13 +171,13 @@ def test_it_is_a_classifier_to_rivers_tools():
 def test_mistakes_get_a_sentence_at_once():
     with pytest.raises(ValueError, match="did you mean 'cope'"):
         OnlineClassifier("cop")
-    with pytest.raises(ValueError, match="'gem' must be told where a task ends"):
+    with pytest.raises(ValueError, match="'gem' needs to know where a task ends"):
         OnlineClassifier("gem")
     with pytest.raises(TypeError, match="did you mean 'hidden'"):
         OnlineClassifier("mir", settings={"hiden": 5})
     with pytest.raises(ValueError, match="there are 2 records but 1 labels"):
         CoPEClassifier().learn_many(pd.DataFrame({"a": [1.0, 2.0]}), pd.Series([1]))
-    with pytest.raises(ValueError, match="must hold numbers alone, encode the rest before"):
+    with pytest.raises(ValueError, match="must hold only numbers; encode the other columns first"):
         CoPEClassifier().learn_many(pd.DataFrame({"a": ["red", "green"]}), pd.Series([1, 2]))
 
 
@@ -178,7 +197,7 @@ def test_every_learner_by_name_is_taken_or_refused_in_words():
         try:
             assert isinstance(OnlineClassifier(name).learner_, Learner)
         except ValueError as error:
-            assert "must be told" in str(error)  # noqa: PT017
+            assert "needs to know" in str(error)  # noqa: PT017
 
 
 @pytest.mark.parametrize("kind", [CoPEClassifier, OnlineClassifier])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pickle
+import pydoc
+import re
 
 import numpy as np
 import pandas as pd
@@ -45,13 +47,37 @@ def blobs() -> tuple[np.ndarray, np.ndarray]:
     return StandardScaler().fit_transform(x), np.array(["c", "a", "b"])[y]
 
 
-def test_copes_parameters_are_its_settings_with_the_same_defaults():
+# Settings of CoPE that make no sense here: a classifier predicts one of its classes from rows of numbers at once.
+NOT_PARAMETERS = {"unknown", "waiting", "augmentation", "width", "colour", "mixing", "mirrored"}
+
+
+def test_every_setting_of_cope_is_a_parameter_with_the_same_default():
     parameters = inspect.signature(CoPEClassifier).parameters
-    fields = {field.name: field.default for field in dataclasses.fields(CoPESettings)}
-    shared = {name: parameter.default for name, parameter in parameters.items() if name in fields}
-    assert shared == {name: fields[name] for name in shared}
-    beside = {"network", "batch_size", "epochs", "random_state", "device"}
-    assert parameters.keys() == shared.keys() | beside
+    settings = {field.name: field.default for field in dataclasses.fields(CoPESettings)}
+    expected = {name: default for name, default in settings.items() if name not in NOT_PARAMETERS}
+    assert {name: parameters[name].default for name in expected} == expected
+    assert parameters.keys() == expected.keys() | {
+        "network",
+        "batch_size",
+        "epochs",
+        "random_state",
+        "device",
+    }
+
+
+def test_a_parameter_reaches_the_learner(blobs):
+    model = CoPEClassifier(**SMALL, averaging=0.9, replayed=3, clip=1.0, random_state=0).fit(*blobs)
+    settings = model.learner_.settings
+    assert (settings.averaging, settings.replayed, settings.clip, settings.hidden) == (0.9, 3, 1.0, 16)
+
+
+@pytest.mark.parametrize("kind", [CoPEClassifier, OnlineClassifier])
+def test_help_shows_and_explains_every_parameter(kind):
+    page = pydoc.plain(pydoc.render_doc(kind))
+    for name, parameter in inspect.signature(kind).parameters.items():
+        declared = f"{re.escape(parameter.annotation)}'? = {re.escape(repr(parameter.default))}"
+        assert re.search(f"{name}: '?{declared}", page), name
+        assert re.search(rf"^ \|  {name}\n \|      [A-Z`].{{10}}", page, re.MULTILINE), name
 
 
 @pytest.mark.parametrize("name", sorted(learners.registry()))
@@ -104,7 +130,7 @@ def test_new_labels_come_at_any_time(blobs):
     assert set(model.predict(x)) == {"a", "b", "c"}
 
 
-def test_classes_told_beforehand_have_a_column_and_no_probability_until_they_come(blobs):
+def test_announced_classes_have_a_column_with_probability_0_until_they_appear(blobs):
     x, y = blobs
     model = CoPEClassifier(**SMALL, random_state=0)
     model.partial_fit(x[y == "b"], y[y == "b"], classes=["a", "b", "a class of a longer name"])
@@ -154,7 +180,7 @@ def test_parameters_set_after_fit_do_not_stop_a_pickle(blobs):
     assert twin.memory_size == 50 and twin.learner_.settings.memory_size == 20
 
 
-def test_to_a_learner_that_is_told_tasks_each_call_of_partial_fit_is_one(blobs):
+def test_for_a_learner_that_needs_tasks_each_call_of_partial_fit_is_one(blobs):
     x, y = blobs
     model = OnlineClassifier("gem", random_state=0, settings={"tasks": 3, "hidden": 16, "memory_size": 30})
     for label in ("a", "b", "c"):
@@ -226,7 +252,7 @@ def test_a_dataframe_with_columns_named_by_numbers_is_taken():
 
 def test_columns_named_by_words_and_by_numbers_are_refused_in_one_sentence():
     frame = pd.DataFrame(np.eye(4), columns=["a", 1, "b", 2])
-    sentence = r"^X names its columns by int and str: name all of them by strings, X.columns = "
+    sentence = r"^the columns of X are named by int and str; use strings for all of them, X.columns = "
     with pytest.raises(TypeError, match=sentence):
         CoPEClassifier(hidden=8).fit(frame, [0, 1, 0, 1])
     model = CoPEClassifier(hidden=8).partial_fit(np.eye(4), [0, 1, 0, 1])

@@ -1,1 +1,1 @@
-"""The learners in interfaces that are known: scikit-learn's and River's, each loaded when it is asked for."""
+"""Learners with the interfaces of scikit-learn (`adapters.sklearn`) and River (`adapters.river`)."""

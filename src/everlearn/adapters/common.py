@@ -1,4 +1,4 @@
-"""What both adapters share: a learner from their parameters, and a learner as something that pickles."""
+"""Shared by both adapters: create a learner from their parameters, pickle it, check arguments."""
 
 from __future__ import annotations
 
@@ -20,43 +20,44 @@ from everlearn.learners.cope import CoPESettings
 from everlearn.messages import is_whole, nearest
 
 __all__ = [
-    "Frozen",
+    "SerializedLearner",
     "check_batch_size",
+    "check_parameters",
     "cope_settings",
-    "freeze",
-    "known_parameters",
-    "make",
+    "deserialize",
+    "make_learner",
     "probabilities",
-    "thaw",
+    "serialize",
 ]
 
 Initialise = TypeVar("Initialise", bound=Callable[..., None])
 
-Frozen = tuple[type[Learner], str | nn.Module, bytes, str]
-"""A learner's class, its network as it was given, its tensors as safetensors, and the meta of its state."""
+SerializedLearner = tuple[type[Learner], str | nn.Module, bytes, str]
+"""A learner's class, its network argument, its tensors in safetensors format, and the "meta" of its state."""
 
 
-def make(
+def make_learner(
     kind: str | type[Learner],
     network: str | nn.Module,
     seed: int,
     device: str,
     settings: dict[str, Any] | None,
 ) -> Learner:
-    """A new learner, by name or by class. A network of one's own is copied, so that the parameter stays as it is."""
+    """Create a learner by name or class. A module is copied, so that the parameter stays untrained."""
     if isinstance(kind, str):
         kind = learners.find(kind)
     return kind(copy.deepcopy(network), seed=seed, device=device, **(settings or {}))
 
 
 def cope_settings(estimator: Any) -> dict[str, Any]:
-    """CoPE's settings, each as the parameter of an estimator that has its name."""
+    """The settings of CoPE that are parameters of this estimator."""
+    parameters = inspect.signature(type(estimator)).parameters
     names = [field.name for field in dataclasses.fields(CoPESettings)]
-    return {name: getattr(estimator, name) for name in names if hasattr(estimator, name)}
+    return {name: getattr(estimator, name) for name in names if name in parameters}
 
 
-def known_parameters(initialise: Initialise) -> Initialise:
-    """An estimator's `__init__` that refuses a parameter it does not have, and names the nearest that it has."""
+def check_parameters(initialise: Initialise) -> Initialise:
+    """Decorate an estimator's `__init__` so that the error for an unknown parameter suggests the nearest one."""
     known = list(inspect.signature(initialise).parameters)[1:]
 
     @functools.wraps(initialise)
@@ -70,13 +71,13 @@ def known_parameters(initialise: Initialise) -> Initialise:
 
 
 def check_batch_size(batch_size: int) -> None:
-    """Refuse what is no number of samples."""
+    """Raise a ValueError if the batch size is not a positive whole number."""
     if not is_whole(batch_size, least=1):
         raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
 
 
-def freeze(learner: Learner) -> Frozen:
-    """All of a learner, by its state: equal learners give equal bytes."""
+def serialize(learner: Learner) -> SerializedLearner:
+    """The complete state of a learner in a form that pickles; equal learners give equal bytes."""
     from safetensors.torch import save
 
     state = learner.state_dict()
@@ -85,19 +86,19 @@ def freeze(learner: Learner) -> Frozen:
     return type(learner), learner.given, save(tensors), meta
 
 
-def thaw(frozen: Frozen, device: str) -> Learner:
-    """The learner that was frozen, exactly as it was."""
+def deserialize(serialized: SerializedLearner, device: str) -> Learner:
+    """Restore a learner exactly."""
     from safetensors.torch import load
 
-    kind, given, tensors, meta = frozen
-    told = json.loads(meta)
-    learner = kind(given, seed=told["seed"], device=device, **told["settings"])
+    kind, network, tensors, meta = serialized
+    about = json.loads(meta)
+    learner = kind(network, seed=about["seed"], device=device, **about["settings"])
     learner.load_state_dict({**load(tensors), "meta": meta})
     return learner
 
 
 def probabilities(learner: Learner, x: Any) -> NDArray[np.float64]:
-    """A row per sample over the learner's `classes` that adds up to 1 in double precision."""
-    rough = learner.predict_proba(x).astype(np.float64)
-    total: NDArray[np.float64] = rough.sum(axis=1, keepdims=True)
-    return rough / total
+    """One row per sample over the learner's `classes`, which sums to 1 in double precision."""
+    scores = learner.predict_proba(x).astype(np.float64)
+    total: NDArray[np.float64] = scores.sum(axis=1, keepdims=True)
+    return scores / total

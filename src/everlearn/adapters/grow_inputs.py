@@ -1,4 +1,4 @@
-"""A learner of flat samples takes more features than it began with, and forgets nothing."""
+"""Give a learner of flat samples more input features without changing what it has learnt."""
 
 from __future__ import annotations
 
@@ -10,42 +10,43 @@ from torch.nn.functional import pad
 
 from everlearn.core.learner import Learner
 
-__all__ = ["widen"]
+__all__ = ["grow_inputs"]
 
 
-def widen(learner: Learner, features: int) -> None:
-    """Make room for so many features: whatever was seen had zeros there, and new weights begin at zero.
+def grow_inputs(learner: Learner, features: int) -> None:
+    """Grow the input of a learner to this many features.
 
-    So predictions stay what they were until something is learnt about the new features. Which tensors of the
-    state go by the number of features is found by holding a narrow twin beside a wide one.
+    New weights start at zero, and stored samples get zeros for the new features. So predictions do not change until
+    the new features are learnt. Which tensors of the state depend on the number of features is found by comparing the
+    shapes of two new learners, one with the old number and one with the new.
 
     >>> from everlearn import CoPE
     >>> learner = CoPE("mlp", memory_size=10, hidden=16, seed=0)
     >>> learner.observe(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), ["left", "right"])
     >>> before = learner.predict_proba(torch.eye(2))
-    >>> widen(learner, 5)
+    >>> grow_inputs(learner, 5)
     >>> bool(abs(learner.predict_proba(torch.eye(2, 5)) - before).max() < 1e-6)
     True
     """
     state = learner.state_dict()
     meta = json.loads(state["meta"])
-    (width,) = meta["sample_shape"]
-    narrow, wide = (_shapes(learner, meta, columns) for columns in (width, features))
-    for name, now in narrow.items():
-        more = [after - before for before, after in zip(now, wide[name], strict=True)]
-        if not {*more} <= {0, features - width}:
+    (old_features,) = meta["sample_shape"]
+    old_shapes, new_shapes = (_state_shapes(learner, meta, count) for count in (old_features, features))
+    for name, old_shape in old_shapes.items():
+        growth = [new - old for old, new in zip(old_shape, new_shapes[name], strict=True)]
+        if not {*growth} <= {0, features - old_features}:
             raise ValueError(
-                f"{type(learner).__name__} can't take new features: its {name} is not one per feature"
+                f"{type(learner).__name__} can't get new features, because its {name} does not grow with them"
             )
-        if any(more):
-            # `pad` takes the last dimension first, and for each how much before it and how much after.
-            state[name] = pad(state[name], [part for size in reversed(more) for part in (0, size)])
+        if any(growth):
+            # `pad` expects, from the last dimension to the first, how much to add before and after.
+            state[name] = pad(state[name], [side for size in reversed(growth) for side in (0, size)])
     learner.load_state_dict({**state, "meta": json.dumps({**meta, "sample_shape": [features]})})
 
 
-def _shapes(learner: Learner, meta: dict[str, Any], features: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the state of such a learner with these classes, had it begun with so many features."""
-    twin = type(learner)(learner.given, seed=0, device="cpu", **meta["settings"])
+def _state_shapes(learner: Learner, meta: dict[str, Any], features: int) -> dict[str, tuple[int, ...]]:
+    """The shapes in the state of such a learner with the same classes and this many features."""
+    other = type(learner)(learner.given, seed=0, device="cpu", **meta["settings"])
     classes = learner.classes
-    twin.welcome(torch.zeros(len(classes), features), classes)
-    return {name: tuple(part.shape) for name, part in twin.state_dict().items() if name != "meta"}
+    other.welcome(torch.zeros(len(classes), features), classes)
+    return {name: tuple(part.shape) for name, part in other.state_dict().items() if name != "meta"}

@@ -1,6 +1,6 @@
-"""Learners as River's classifiers: `learn_one`, `predict_one`, features that come and go.
+"""Learners as classifiers for River: `learn_one`, `predict_one`, and features that appear and disappear.
 
-Needs River: `pip install 'everlearn[river]'`.
+Requires River: `pip install 'everlearn[river]'`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from everlearn.adapters.common import cope_settings, known_parameters, make, probabilities
-from everlearn.adapters.minibatcher import Gathering
+from everlearn.adapters.common import check_parameters, cope_settings, make_learner, probabilities
+from everlearn.adapters.minibatcher import MiniBatcher
 from everlearn.core.learner import Learner
 from everlearn.losses import Gradient
 from everlearn.memory.labels import Label
@@ -33,16 +33,18 @@ Record = Mapping[Hashable, Any]
 
 
 class _RiverClassifier(base.MiniBatchClassifier):
-    """What the classifiers share: everything but their parameters."""
+    """Everything that the classifiers share except their parameters."""
 
     network: str | nn.Module
     batch_size: int
     seed: int | None
     device: str
 
-    def _begin(self, kind: str | type[Learner], settings: dict[str, Any] | None) -> None:
+    def _start(self, kind: str | type[Learner], settings: dict[str, Any] | None) -> None:
+        """Create the learner."""
         seed = random.randrange(2**31) if self.seed is None else self.seed
-        self._gathering = Gathering(make(kind, self.network, seed, self.device, settings), self.batch_size)
+        learner = make_learner(kind, self.network, seed, self.device, settings)
+        self._batcher = MiniBatcher(learner, self.batch_size)
 
     @property
     def _multiclass(self) -> bool:
@@ -50,55 +52,55 @@ class _RiverClassifier(base.MiniBatchClassifier):
 
     @property
     def learner_(self) -> Learner:
-        """The learner itself: its memory, its prototypes, `save`. It has not seen what waits."""
-        return self._gathering.learner
+        """The learner, for its memory, its prototypes or `save`. It has not seen the records that are waiting."""
+        return self._batcher.learner
 
     @property
     def classes(self) -> list[Label]:
-        """The labels told so far, in the order first told, those that wait included."""
+        """The labels learnt so far in order of appearance, including those of waiting records."""
         return self.learner_.classes
 
     @property
     def waiting(self) -> int:
-        """How many records wait for their batch to be full."""
-        return len(self._gathering)
+        """How many records are waiting until their batch is full."""
+        return len(self._batcher)
 
     def learn_waiting(self) -> None:
-        """Learn from the records that wait, though they are fewer than a batch."""
-        self._gathering.learn_waiting()
+        """Learn from the waiting records now, although they are fewer than a batch."""
+        self._batcher.learn_waiting()
 
     def learn_one(self, x: Record, y: Label) -> None:
-        """Learn from a record; it waits until `batch_size` of them have come."""
-        self._gathering.tell(x, y)
+        """Learn from a record. It waits until `batch_size` records have arrived."""
+        self._batcher.learn_one(x, y)
 
     def learn_many(self, X: Any, y: Any) -> None:
-        """Learn from a dataframe, row after row as by `learn_one`; NaN stands for a missing feature."""
+        """Learn from a dataframe, row by row as with `learn_one`; NaN stands for a missing feature."""
         frame = dataframe.into_frame(X)
         labels = dataframe.into_series(y).to_list()
-        self._gathering.tell_many(frame.columns, _numbers(frame), labels)
+        self._batcher.learn_many(frame.columns, _numbers(frame), labels)
 
-    # River's own labels are str, int or bool; these may be anything that a learner takes.
+    # River's labels are str, int or bool; these may be any label of a learner.
     def predict_one(self, x: Record, **kwargs: Any) -> Label:  # type: ignore[override]
-        """The label of a record among those told so far; None before the first."""
-        return self.learner_.predict(self._gathering.row(x))[0] if self.classes else None
+        """The predicted label of a record; None before the first label is learnt."""
+        return self.learner_.predict(self._batcher.row(x))[0] if self.classes else None
 
     def predict_proba_one(  # type: ignore[override]
         self, x: Record, **kwargs: Any
     ) -> dict[Label, float]:
-        """The probability of each label told so far."""
-        return dict(zip(self.classes, self._probabilities(self._gathering.row(x))[0].tolist(), strict=True))
+        """The probability of each label learnt so far."""
+        return dict(zip(self.classes, self._probabilities(self._batcher.row(x))[0].tolist(), strict=True))
 
     def predict_many(self, X: Any) -> Any:
-        """The label of each row, as a series."""
+        """The predicted label of each row, as a series."""
         frame = dataframe.into_frame(X)
-        rows = self._gathering.rows(frame.columns, _numbers(frame))
+        rows = self._batcher.rows(frame.columns, _numbers(frame))
         labels = self.learner_.predict(rows) if self.classes and len(rows) else [None] * len(rows)
         return dataframe.to_native_series(labels, name=None, like=frame)
 
     def predict_proba_many(self, X: Any) -> Any:
-        """The probability of each label told so far, a column each."""
+        """The probabilities of each row, with a column for each label learnt so far."""
         frame = dataframe.into_frame(X)
-        rows = self._gathering.rows(frame.columns, _numbers(frame))
+        rows = self._batcher.rows(frame.columns, _numbers(frame))
         columns = dict(zip(self.classes, self._probabilities(rows).T, strict=True))
         return dataframe.to_native_frame(columns, like=frame)
 
@@ -109,30 +111,33 @@ class _RiverClassifier(base.MiniBatchClassifier):
 
 
 def _numbers(frame: Any) -> NDArray[np.float64]:
-    """The values of a dataframe, NaN where there is none."""
+    """The values of a dataframe; NaN for missing ones."""
     try:
         return dataframe.to_numpy(frame)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"a dataframe must hold numbers alone, encode the rest before: {error}") from None
+        raise ValueError(
+            f"a dataframe must hold only numbers; encode the other columns first: {error}"
+        ) from None
 
 
 class OnlineClassifier(_RiverClassifier):
-    """Any learner of everlearn's, by its name, as a classifier of River's.
+    """Any learner of everlearn as a classifier for River.
 
     Parameters
     ----------
     learner
-        The name of a learner, or a class of your own. Those that must be told tasks (gem, icarl) are refused.
+        The name of a learner, such as `"cope"`, `"mir"` or `"reservoir"`, or your own subclass of `Learner`. Learners
+        that need tasks (`"gem"`, `"icarl"`) raise a ValueError.
     network
-        `"mlp"`, whose input grows with the features; or a module, with the input that its first linear layer has.
+        `"mlp"`, whose input grows with the number of features; or a module, whose number of inputs is fixed.
     batch_size
-        So many records are gathered before the learner learns from them.
+        How many records are collected before the learner learns from them.
     seed
-        Fixes initialisation, replay and memory.
+        Determines initialisation, replay and memory; None for a random one.
     device
-        A torch device by name, or `"auto"`. Small batches gain nothing on a GPU.
+        `"cpu"`, `"cuda"` or another torch device, or `"auto"`. Small batches are not faster on a GPU.
     settings
-        The learner's settings, by name.
+        The settings of the learner by name, such as `{"memory_size": 500}`. See `help(everlearn.CoPE)` for CoPE's.
 
     Examples
     --------
@@ -143,7 +148,7 @@ class OnlineClassifier(_RiverClassifier):
 
     """
 
-    @known_parameters
+    @check_parameters
     def __init__(
         self,
         learner: str | type[Learner] = "cope",
@@ -159,42 +164,56 @@ class OnlineClassifier(_RiverClassifier):
         self.seed = seed
         self.device = device
         self.settings = settings
-        self._begin(learner, settings)
+        self._start(learner, settings)
 
 
 class CoPEClassifier(_RiverClassifier):
-    """CoPE as a classifier of River's: prototypes that evolve with the stream, and a balanced memory.
+    """CoPE as a classifier for River: one evolving prototype per class, and a class-balanced replay memory.
 
     Parameters
     ----------
     network
-        `"mlp"`, whose input grows with the features; or a module, with the input that its first linear layer has.
+        `"mlp"`, whose input grows with the number of features; or a module, whose number of inputs is fixed.
     batch_size
-        So many records are gathered before the learner learns from them.
+        How many records are collected before the learner learns from them.
     seed
-        Fixes initialisation, replay and memory.
+        Determines initialisation, replay and memory; None for a random one.
     device
-        A torch device by name, or `"auto"`. Small batches gain nothing on a GPU.
+        `"cpu"`, `"cuda"` or another torch device, or `"auto"`. Small batches are not faster on a GPU.
     learning_rate
-        Step size of plain SGD.
+        Step size of SGD.
     iterations
-        Gradient steps per batch, each with fresh replay.
+        Gradient steps per batch, each with newly drawn replay samples.
     hidden
         Units in each hidden layer of the MLP.
     memory_size
-        Exemplars in the replay memory, shared equally by the classes seen.
+        Samples in the replay memory, divided equally among the classes seen.
     temperature
-        The concentration of the PPP-loss.
+        Temperature τ of the PPP-loss; lower values concentrate it on the most similar prototypes.
     momentum
-        How much of a prototype stays when a batch moves it.
+        Share of a prototype that stays when a batch updates it. Lower values adapt faster.
     embedding
-        The size of the embedding; by default the network's own.
+        Size of the embedding; by default that of the network (100 for the MLP).
     renormalise
-        Bring prototypes back to unit length after each move.
+        Scale prototypes back to unit length after each update.
     pseudo_prototypes
-        Let the samples of a batch act as proxies of their class in the loss.
+        Use the samples of a batch as additional prototypes of their class in the loss.
     gradient
-        What pseudo-prototypes pass on: released, full or detached.
+        Gradient through the pseudo-prototypes: `"released"` (as in the released code), `"full"` or
+        `"detached"`.
+    reference_batch
+        Weigh negative pairs as if a batch had this many samples, so that the loss does not grow with the
+        batch size.
+    recalibrate
+        Predict with prototypes that are recomputed from the replay memory after each batch.
+    replayed
+        Samples replayed in each iteration; by default as many as the batch has.
+    averaging
+        Decay per batch of averaged weights that are used for prediction; 0 uses the current weights.
+    clip
+        Largest length of an SGD step; longer steps are shortened to it. None means no limit.
+    threads
+        CPU threads to compute with; more than one helps only for large networks.
 
     Examples
     --------
@@ -209,7 +228,7 @@ class CoPEClassifier(_RiverClassifier):
 
     """
 
-    @known_parameters
+    @check_parameters
     def __init__(
         self,
         network: str | nn.Module = "mlp",
@@ -226,6 +245,12 @@ class CoPEClassifier(_RiverClassifier):
         renormalise: bool = True,
         pseudo_prototypes: bool = True,
         gradient: Gradient = "released",
+        reference_batch: int | None = None,
+        recalibrate: bool = False,
+        replayed: int | None = None,
+        averaging: float = 0.0,
+        clip: float | None = None,
+        threads: int = 1,
     ) -> None:
         self.network = network
         self.batch_size = batch_size
@@ -241,4 +266,10 @@ class CoPEClassifier(_RiverClassifier):
         self.renormalise = renormalise
         self.pseudo_prototypes = pseudo_prototypes
         self.gradient = gradient
-        self._begin("cope", cope_settings(self))
+        self.reference_batch = reference_batch
+        self.recalibrate = recalibrate
+        self.replayed = replayed
+        self.averaging = averaging
+        self.clip = clip
+        self.threads = threads
+        self._start("cope", cope_settings(self))

@@ -1,29 +1,13 @@
-"""Learners as scikit-learn's classifiers: `fit`, `partial_fit`, `predict`, in pipelines and searches."""
+"""Learners as classifiers for scikit-learn: `fit`, `partial_fit`, `predict`, in pipelines and searches."""
 
 from __future__ import annotations
 
-import math
-from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from everlearn.adapters.common import (
-    check_batch_size,
-    cope_settings,
-    freeze,
-    known_parameters,
-    make,
-    probabilities,
-    thaw,
-)
+from everlearn.adapters.common import check_parameters, cope_settings
+from everlearn.adapters.sklearn_base import SklearnClassifier
 from everlearn.core.learner import Learner
 from everlearn.losses import Gradient
 
@@ -31,147 +15,35 @@ __all__ = ["EXPECTED_FAILED_CHECKS", "CoPEClassifier", "OnlineClassifier"]
 
 EXPECTED_FAILED_CHECKS: dict[str, str] = {
     "check_methods_subset_invariance": (
-        "a float32 network rounds a sample alone otherwise than a sample in a batch, in the seventh digit: "
-        "more than the 1e-7 that the check allows"
+        "a float32 network rounds a single sample differently from the same sample in a batch, in the seventh "
+        "digit, and the check allows 1e-7"
     ),
 }
-"""Those of scikit-learn's own checks that the classifiers fail, and why."""
+"""The estimator checks of scikit-learn that the classifiers fail, and why."""
 
 
-class _SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What the classifiers share: everything but their parameters."""
+class OnlineClassifier(SklearnClassifier):
+    """Any learner of everlearn as a classifier for scikit-learn.
 
-    network: str | nn.Module
-    batch_size: int
-    epochs: int
-    random_state: Any
-    device: str
+    Parameters
+    ----------
+    learner
+        The name of a learner, such as `"cope"`, `"mir"` or `"gem"`, or your own subclass of `Learner`.
+    network
+        `"mlp"`, sized from the first samples; or a module that maps samples to an embedding.
+    batch_size
+        Samples in a batch.
+    epochs
+        Passes of `fit` over its samples; `partial_fit` makes one pass.
+    random_state
+        Determines initialisation, replay, memory and the order in `fit`.
+    device
+        `"auto"` (a GPU if there is one), or a torch device by name.
+    settings
+        The settings of the learner by name, such as `{"memory_size": 500}`. See `help(everlearn.CoPE)` for CoPE's.
 
-    @abstractmethod
-    def _kind(self) -> tuple[str | type[Learner], dict[str, Any] | None]:
-        """Which learner it is, and its settings."""
-
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn from these samples alone: what was learnt before is gone.
-
-        The rows are shuffled and observed in batches once, then revisited in `epochs` - 1 further passes.
-        """
-        if self.epochs < 1:
-            raise ValueError(f"epochs must be at least 1, not {self.epochs!r}")
-        X, y = self._checked(X, y, reset=True)
-        random = check_random_state(self.random_state)
-        learner = self._new(random)
-        for epoch in range(self.epochs):
-            order = random.permutation(len(X))
-            self._learn(learner.revisit if epoch else learner.observe, X[order], y[order], 0)
-        learner.end_horizon()
-        self.learner_, self.classes_, self.calls_ = learner, np.unique(y), 1
-        return self
-
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn from more samples, once, in the order they come; labels may be new at any time.
-
-        To a learner that must be told tasks, each call is a task.
-
-        classes: labels that will come: they have a column in `predict_proba` from now on. None need be told.
-        """
-        first = not hasattr(self, "learner_")
-        X, y = self._checked(X, y, reset=first)
-        learner = self._new(check_random_state(self.random_state)) if first else self.learner_
-        known = _together([y, *([] if first else [self.classes_]), *([] if classes is None else [classes])])
-        call = 0 if first else self.calls_
-        learner.accept(X, y)  # so that a batch in the midst is refused before the first one is learnt
-        self._learn(learner.observe, X, y, call)
-        learner.end_horizon()
-        self.learner_, self.classes_, self.calls_ = learner, np.unique(known), call + 1
-        return self
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The label of each sample, among those seen so far."""
-        X = self._samples(X)
-        columns = self._columns()
-        predicted: NDArray[Any] = self.classes_[[columns[label] for label in self.learner_.predict(X)]]
-        return predicted
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """A row of probabilities per sample, over `classes_`."""
-        X = self._samples(X)
-        columns = self._columns()
-        answer = np.zeros((len(X), len(self.classes_)))
-        answer[:, [columns[label] for label in self.learner_.classes]] = probabilities(self.learner_, X)
-        return answer
-
-    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        check_batch_size(self.batch_size)
-        _check_names(X)
-        X, y = validate_data(self, X, y, dtype=np.float32, reset=reset)
-        check_classification_targets(y)
-        return X, y
-
-    def _samples(self, X: Any) -> Any:
-        check_is_fitted(self)
-        _check_names(X)
-        return validate_data(self, X, dtype=np.float32, reset=False)
-
-    def _new(self, random: np.random.RandomState) -> Learner:
-        kind, settings = self._kind()
-        learner = make(kind, self.network, int(random.randint(2**31 - 1)), self.device, settings)
-        if learner.settings.unknown is not None:
-            raise ValueError(
-                "unknown can't be set here: a classifier of scikit-learn's answers with one of its classes; "
-                "`learner_.predict` of a learner by itself may say none of these"
-            )
-        return learner
-
-    def _learn(self, learn: Callable[[Any, Any, int], None], X: Any, y: Any, task: int) -> None:
-        """In batches of at most `batch_size`, as equal as can be."""
-        for rows in np.array_split(np.arange(len(X)), math.ceil(len(X) / self.batch_size)):
-            learn(X[rows], y[rows], task)
-
-    def _columns(self) -> dict[Any, int]:
-        return {label: column for column, label in enumerate(self.classes_.tolist())}
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        return state | ({"learner_": freeze(self.learner_)} if "learner_" in state else {})
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        learnt = {"learner_": thaw(state["learner_"], state["device"])} if "learner_" in state else {}
-        super().__setstate__(state | learnt)
-
-
-def _check_names(X: Any) -> None:
-    """Refuse a dataframe that names some of its columns by words and others not."""
-    kinds = {"str" if isinstance(name, str) else type(name).__name__ for name in getattr(X, "columns", ())}
-    if "str" in kinds and len(kinds) > 1:
-        raise TypeError(
-            f"X names its columns by {' and '.join(sorted(kinds))}: name all of them by strings, "
-            "X.columns = X.columns.astype(str), or none"
-        )
-
-
-def _together(parts: list[Any]) -> NDArray[Any]:
-    """Labels from several places, if they can be sorted among each other."""
-    labels = [np.asarray(part) for part in parts]
-    kinds = {{"O": "text", "U": "text", "S": "bytes"}.get(part.dtype.kind, "numbers") for part in labels}
-    if len(kinds) > 1:
-        raise ValueError(
-            f"labels must be of one kind, but there are {' and '.join(sorted(kinds))} among them"
-        )
-    return np.concatenate(labels)
-
-
-class OnlineClassifier(_SklearnClassifier):
-    """Any learner of everlearn's, by its name, as a classifier of scikit-learn's.
-
-    learner: the name of a learner, or a class of your own.
-    network: `"mlp"`, sized from the first samples; or a module that maps samples to an embedding.
-    batch_size: samples in a batch.
-    epochs: passes of `fit` over its samples; `partial_fit` makes one.
-    random_state: fixes initialisation, replay, memory and the order in `fit`.
-    device: `"auto"` (a GPU if there is one), or a torch device by name.
-    settings: the learner's settings, by name.
-
+    Examples
+    --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import cross_val_score
     >>> X, y = load_iris(return_X_y=True)
@@ -180,7 +52,7 @@ class OnlineClassifier(_SklearnClassifier):
     True
     """
 
-    @known_parameters
+    @check_parameters
     def __init__(
         self,
         learner: str | type[Learner] = "cope",
@@ -204,16 +76,58 @@ class OnlineClassifier(_SklearnClassifier):
         return self.learner, self.settings
 
 
-class CoPEClassifier(_SklearnClassifier):
-    """CoPE as a classifier of scikit-learn's: prototypes that evolve, and a balanced memory.
+class CoPEClassifier(SklearnClassifier):
+    """CoPE as a classifier for scikit-learn: one evolving prototype per class, and a class-balanced replay memory.
 
-    network: `"mlp"`, sized from the first samples; or a module that maps samples to an embedding.
-    batch_size: samples in a batch.
-    epochs: passes of `fit` over its samples; `partial_fit` makes one.
-    random_state: fixes initialisation, replay, memory and the order in `fit`.
-    device: `"auto"` (a GPU if there is one), or a torch device by name.
-    The other parameters are the settings of `everlearn.CoPE`.
+    Parameters
+    ----------
+    network
+        `"mlp"`, sized from the first samples; or a module that maps samples to an embedding.
+    batch_size
+        Samples in a batch.
+    epochs
+        Passes of `fit` over its samples; `partial_fit` makes one pass.
+    random_state
+        Determines initialisation, replay, memory and the order in `fit`.
+    device
+        `"auto"` (a GPU if there is one), or a torch device by name.
+    learning_rate
+        Step size of SGD.
+    iterations
+        Gradient steps per batch, each with newly drawn replay samples.
+    hidden
+        Units in each hidden layer of the MLP.
+    memory_size
+        Samples in the replay memory, divided equally among the classes seen.
+    temperature
+        Temperature τ of the PPP-loss; lower values concentrate it on the most similar prototypes.
+    momentum
+        Share of a prototype that stays when a batch updates it. Lower values adapt faster.
+    embedding
+        Size of the embedding; by default that of the network (100 for the MLP).
+    renormalise
+        Scale prototypes back to unit length after each update.
+    pseudo_prototypes
+        Use the samples of a batch as additional prototypes of their class in the loss.
+    gradient
+        Gradient through the pseudo-prototypes: `"released"` (as in the released code), `"full"` or
+        `"detached"`.
+    reference_batch
+        Weigh negative pairs as if a batch had this many samples, so that the loss does not grow with the
+        batch size.
+    recalibrate
+        Predict with prototypes that are recomputed from the replay memory after each batch.
+    replayed
+        Samples replayed in each iteration; by default as many as the batch has.
+    averaging
+        Decay per batch of averaged weights that are used for prediction; 0 uses the current weights.
+    clip
+        Largest length of an SGD step; longer steps are shortened to it. None means no limit.
+    threads
+        CPU threads to compute with; more than one helps only for large networks.
 
+    Examples
+    --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import cross_val_score
     >>> from sklearn.pipeline import make_pipeline
@@ -223,10 +137,12 @@ class CoPEClassifier(_SklearnClassifier):
     >>> bool(cross_val_score(model, X, y, cv=3).mean() > 0.9)
     True
 
+    References
+    ----------
     De Lange, M. and Tuytelaars, T. Continual Prototype Evolution. ICCV 2021.
     """
 
-    @known_parameters
+    @check_parameters
     def __init__(
         self,
         *,
@@ -245,6 +161,12 @@ class CoPEClassifier(_SklearnClassifier):
         renormalise: bool = True,
         pseudo_prototypes: bool = True,
         gradient: Gradient = "released",
+        reference_batch: int | None = None,
+        recalibrate: bool = False,
+        replayed: int | None = None,
+        averaging: float = 0.0,
+        clip: float | None = None,
+        threads: int = 1,
     ) -> None:
         self.network = network
         self.batch_size = batch_size
@@ -261,6 +183,12 @@ class CoPEClassifier(_SklearnClassifier):
         self.renormalise = renormalise
         self.pseudo_prototypes = pseudo_prototypes
         self.gradient = gradient
+        self.reference_batch = reference_batch
+        self.recalibrate = recalibrate
+        self.replayed = replayed
+        self.averaging = averaging
+        self.clip = clip
+        self.threads = threads
 
     def _kind(self) -> tuple[str | type[Learner], dict[str, Any] | None]:
         return "cope", cope_settings(self)

@@ -3,120 +3,108 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from statistics import mean, stdev
-from typing import Any
+from statistics import fmean
 
+from everlearn.experiments.codec import decode
+from everlearn.experiments.job import key
 from everlearn.experiments.store import Record, Store
-from everlearn.paper.experiment import Cell, Experiment, Panel, key
+from everlearn.paper.experiment import Experiment
+from everlearn.paper.table_view import Column, Entry, Row, TableView
+from everlearn.paper.tables import MeasuredCell, Table, fill
+from everlearn.paper.writers import to_terminal
 
-__all__ = ["measured", "print_comparison"]
+__all__ = ["comparison_view", "print_comparison"]
 
 
 def print_comparison(experiment: Experiment, store: Store) -> None:
     """Print each panel of an experiment: ours from the store, and the paper's where it printed any."""
     from rich.console import Console
-    from rich.table import Table
 
-    records = {record.key: record for record in store.records()}
+    wanted = {key(job) for job in experiment.jobs()}
+    records = [record for record in store.records() if record.key in wanted]
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(f"{experiment.title} ({experiment.source})" if experiment.source else experiment.title)
-    for panel in experiment.panels:
-        head, lines = (_resources if panel.measure == "resources" else _accuracies)(panel, records)
-        table = Table()
-        for i, name in enumerate(head):
-            table.add_column(name, justify="right" if i else "left")
-        for line in lines:
-            table.add_row(*line)
-        console.print(panel.title)
-        console.print(table)
+    for table in fill(experiment, records):
+        console.print(table.title)
+        console.print(to_terminal(comparison_view(table)))
     for note in experiment.notes:
         console.print(note, style="dim")
     for error, times in _errors(experiment, records).items():
         console.print(f"failed, {times} runs: {error}", markup=False)
 
 
-def measured(cell: Cell, records: dict[str, Record]) -> list[Record]:
-    """The runs of a cell that are there and done."""
-    found = (records.get(key(job)) for job in cell.jobs)
-    return [record for record in found if record is not None and record.result is not None]
+def comparison_view(table: Table) -> TableView:
+    """A panel: ours, and the paper's beside it where it printed any."""
+    return _resources(table) if table.resources else _accuracies(table)
 
 
-Lines = tuple[list[str], list[list[str]]]
-
-
-def _accuracies(panel: Panel, records: dict[str, Record]) -> Lines:
-    printed = {cell.column for cell in panel.cells if cell.published}
-    head = [""]
-    for column in panel.columns:
-        head += [column, "paper"] if column in printed else [column]
-    # A figure's legend has the mean over its axis.
-    averaged = panel.figure != "table"
-    lines = []
-    for row in panel.rows:
-        line = [row]
-        means = []
-        for column in panel.columns:
-            cell = panel.cell(row, column)
-            accuracies = [] if cell is None else _percent(measured(cell, records))
-            line.append("" if cell is None else _spread(accuracies, len(cell.jobs)))
-            means += [mean(accuracies)] if accuracies else []
+def _accuracies(table: Table) -> TableView:
+    printed = {measured.cell.column for measured in table.cells if measured.cell.published}
+    # The legend of a figure has the mean over its axis.
+    averaged = table.figure != "table"
+    columns: list[Column] = []
+    for column in table.columns:
+        columns += [Column(column), Column("paper")] if column in printed else [Column(column)]
+    rows = []
+    for row in table.rows:
+        entries: list[Entry] = []
+        for column in table.columns:
+            measured = table.at(row, column)
+            entries.append(_ours(measured))
             if column in printed:
-                line.append(_published(cell))
-        lines.append(
-            [*line, f"{mean(means):.2f}" if len(means) == len(panel.columns) else ""] if averaged else line
-        )
-    return head + (["mean"] if averaged else []), lines
+                entries.append(_published(measured))
+        if averaged:
+            cells = (table.at(row, column) for column in table.columns)
+            means = [cell.ours.mean for cell in cells if cell is not None and cell.ours is not None]
+            complete = len(means) == len(table.columns)
+            entries.append(Entry(mean=fmean(means)) if complete else Entry())
+        rows.append(Row(Entry(row), tuple(entries)))
+    return TableView("", (*columns, Column("mean")) if averaged else tuple(columns), tuple(rows))
 
 
-def _resources(panel: Panel, records: dict[str, Record]) -> Lines:
-    head = ["", *(f"{column}: {what}" for column in panel.columns for what in ("samples/s", "memory"))]
-    lines = []
-    for row in panel.rows:
-        line = [row]
-        for column in panel.columns:
-            cell = panel.cell(row, column)
-            results = [] if cell is None else [run.result for run in measured(cell, records)]
-            line += _taken([result for result in results if result is not None])
-        lines.append(line)
-    return head, lines
+def _ours(measured: MeasuredCell | None) -> Entry:
+    if measured is None:
+        return Entry()
+    ours, wanted = measured.ours, len(measured.cell.jobs)
+    if ours is None:
+        return Entry("–" if wanted else "not here")
+    missing = f"({ours.n} of {wanted})" if ours.n < wanted else ""
+    return Entry(mean=ours.mean, std=ours.std, note=missing)
 
 
-def _taken(results: Sequence[dict[str, Any]]) -> list[str]:
-    if not results:
-        return ["", ""]
-    parts = ", ".join(f"{name} {held / 1e6:.2f}" for name, held in results[0]["footprint"].items())
-    speed = mean(result["samples_per_second"] for result in results)
-    return [f"{speed:,.0f}", f"{results[0]['memory_bytes'] / 1e6:.2f} MB{f' ({parts})' if parts else ''}"]
+def _published(measured: MeasuredCell | None) -> Entry:
+    paper = None if measured is None else measured.cell.published
+    return Entry() if paper is None else Entry(mean=paper.mean, std=paper.std)
 
 
-def _percent(records: Sequence[Record]) -> list[float]:
-    accuracies = [record.result["accuracy"] for record in records if record.result is not None]
-    return [100 * accuracy for accuracy in accuracies if accuracy is not None]
+def _resources(table: Table) -> TableView:
+    columns = [Column(f"{column}: {what}") for column in table.columns for what in ("samples/s", "memory")]
+    rows = []
+    for row in table.rows:
+        entries: list[Entry] = []
+        for column in table.columns:
+            entries += _taken(table.at(row, column))
+        rows.append(Row(Entry(row), tuple(entries)))
+    return TableView("", tuple(columns), tuple(rows))
 
 
-def _spread(values: Sequence[float], wanted: int) -> str:
-    if not values:
-        return "–" if wanted else "not here"
-    deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{mean(values):.2f}{deviation}" + (
-        f" ({len(values)} of {wanted})" if len(values) < wanted else ""
-    )
+def _taken(measured: MeasuredCell | None) -> list[Entry]:
+    if measured is None or not measured.runs:
+        return [Entry(), Entry()]
+    results = [decode(run.result) for run in measured.runs]
+    speed = fmean(result.samples_per_second or 0.0 for result in results)
+    parts = ", ".join(f"{part} {held / 1e6:.2f}" for part, held in results[0].footprint.items())
+    memory = f"{(results[0].memory_bytes or 0) / 1e6:.2f} MB"
+    return [Entry(f"{speed:,.0f}"), Entry(memory, note=f"({parts})" if parts else "")]
 
 
-def _published(cell: Cell | None) -> str:
-    if cell is None or cell.published is None:
-        return ""
-    deviation = f" ± {cell.published.std:.2f}" if cell.published.std is not None else ""
-    return f"{cell.published.mean:.2f}{deviation}"
-
-
-def _errors(experiment: Experiment, records: dict[str, Record]) -> dict[str, int]:
+def _errors(experiment: Experiment, records: list[Record]) -> dict[str, int]:
     """Each error among the runs of an experiment, and how many runs ended with it."""
+    errors = {record.key: record.error for record in records if record.error is not None}
     found: dict[str, int] = {}
     for job in experiment.jobs():
-        record = records.get(key(job))
-        if record is not None and record.error is not None:
-            said = f"{job.learner} on {job.stream}: {record.error}"
+        error = errors.get(key(job))
+        if error is not None:
+            said = f"{job.learner} on {job.stream}: {error}"
             found[said] = found.get(said, 0) + 1
     return found

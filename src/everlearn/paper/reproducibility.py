@@ -9,6 +9,7 @@ Both are run where the folder `results/` lies.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -16,14 +17,16 @@ from importlib.resources import files
 from pathlib import Path
 
 from everlearn.experiments import results
+from everlearn.experiments.codec import decode
 from everlearn.experiments.collect import collect_runs
 from everlearn.experiments.significance import Summary, welch
 from everlearn.experiments.store import Record
 from everlearn.paper.claims import Finding, Judgement, claims, judge
 from everlearn.paper.experiment import Experiment
-from everlearn.paper.report.figures import short
-from everlearn.paper.report.formatting import number, proper, signed
+from everlearn.paper.formatting import number, proper, short, signed
+from everlearn.paper.table_view import Column, Entry, Row, TableView, name, number_entry
 from everlearn.paper.tables import MeasuredCell, Table, tables
+from everlearn.paper.writers import to_markdown
 
 __all__ = ["known_differences", "main", "render", "verdict"]
 
@@ -58,10 +61,10 @@ def render(records: Sequence[Record]) -> str:
     filled = tables(records)
     known = known_differences()
     parts = [INTRODUCTION, _state(filled, records)]
-    parts += ["## Claims\n", _claims([judge(claim, filled) for claim in claims()])]
+    parts += ["## Claims\n", to_markdown(_claims([judge(claim, filled) for claim in claims()]))]
     papers = {table.experiment.name: table.experiment for table in filled}
-    for name, paper in papers.items():
-        parts.append(_experiment(paper, [table for table in filled if table.experiment.name == name], known))
+    for title, paper in papers.items():
+        parts.append(_experiment(paper, [table for table in filled if table.experiment.name == title], known))
     return "\n".join(parts)
 
 
@@ -105,91 +108,96 @@ def _experiment(paper: Experiment, filled: Sequence[Table], known: Known) -> str
             lines.append(f"### {proper(table.title)}\n")
         if not table.measured and not any(cell.cell.published for cell in table.cells):
             lines.append("Not measured yet.\n")
-        elif table.resources:
-            lines.append(_resources(table))
-        elif any(cell.cell.published for cell in table.cells) and table.figure == "table":
-            lines.append(_beside(table, known))
+            continue
+        published = any(cell.cell.published for cell in table.cells)
+        if table.resources:
+            lines.append(to_markdown(_resources(table)))
+        elif published and table.figure == "table":
+            lines.append(to_markdown(_beside(table, known)))
         else:
-            lines.append(_ours(table))
+            slash = "\nAfter a slash: the paper's, where it prints one.\n" if published else ""
+            lines.append(to_markdown(_ours(table)) + slash)
     return "\n".join(lines)
 
 
-def _beside(table: Table, known: Known) -> str:
+def _beside(table: Table, known: Known) -> TableView:
     """Each number of the paper on a line of its own, with ours and the verdict."""
-    lines = []
-    for column, name in zip(table.columns, short(table.columns), strict=True):
+    rows = []
+    for column, title in zip(table.columns, short(table.columns), strict=True):
         for row in table.rows:
             cell = table.at(row, column)
             if cell is None or cell.cell.published is None:
                 continue
             paper = cell.cell.published
-            lines.append(
-                [
-                    *(proper(word) for word in (name, row)),
-                    _spread(paper.mean, paper.std),
-                    _mean(cell.ours),
-                    signed(cell.difference),
-                    verdict(cell),
-                    _told(cell, known.get((table.experiment.name, row, column), [])),
-                ]
+            entries = (
+                name(row),
+                Entry(mean=paper.mean, std=paper.std),
+                _mean(cell.ours),
+                number_entry(cell.difference, signed=True),
+                Entry(verdict(cell)),
+                Entry(_explanation(cell, known.get((table.experiment.name, row, column), []))),
             )
-    return _table([table.axis or "", "", "paper", "ours", "difference", "verdict", "what is known"], lines)
+            rows.append(Row(name(title), entries))
+    columns = ("", "paper", "ours", "difference", "verdict", "what is known")
+    return TableView(table.axis or "", tuple(map(Column, columns)), tuple(rows))
 
 
-def _told(cell: MeasuredCell, known: Sequence[str]) -> str:
-    """What is known of a difference; that nothing is, where one is sure."""
+def _explanation(cell: MeasuredCell, known: Sequence[str]) -> str:
+    """What is known of a difference; that nothing is, where it is significant."""
     found = verdict(cell)
     if found in ("higher", "lower"):
         return " ".join(known) or "Not explained so far."
     return " ".join(known) if found == WITHIN_NOISE else ""
 
 
-def _ours(table: Table) -> str:
-    """Our means; the paper's, where it prints one, behind a stroke."""
-    lines = []
+def _ours(table: Table) -> TableView:
+    """Our means; the paper's, where it prints one, after a slash."""
+    rows = []
     for row in table.rows:
-        cells = []
+        entries = []
         for column in table.columns:
             cell = table.at(row, column)
             paper = cell.cell.published if cell is not None else None
-            printed = f" / {number(paper.mean, 1)}" if paper is not None else ""
-            cells.append("" if cell is None else _mean(cell.ours, 1) + printed)
+            ours = Entry() if cell is None else _mean(cell.ours, 1)
+            slash = "" if paper is None else f"/ {number(paper.mean, 1)}"
+            entries.append(dataclasses.replace(ours, note=" ".join(filter(None, (ours.note, slash)))))
         if table.averaged:
             across = table.across(row)
-            cells.append(number(across.mean, 1) if across else "")
-        lines.append([proper(row), *cells])
-    mean = ["mean"] if table.averaged else []
-    text = _table(["", *map(proper, short(table.columns)), *mean], lines)
-    stroke = any(cell.cell.published for cell in table.cells)
-    return text + ("\nAfter a stroke: the paper's, where it prints one.\n" if stroke else "")
+            entries.append(Entry(mean=across.mean, digits=1) if across else Entry())
+        rows.append(Row(name(row), tuple(entries)))
+    columns = [*short(table.columns), *(["mean"] if table.averaged else [])]
+    return TableView("", tuple(map(Column, columns)), tuple(rows))
 
 
-def _resources(table: Table) -> str:
-    lines = []
+def _resources(table: Table) -> TableView:
+    rows = []
     for row in table.rows:
-        cells = []
-        for column in table.columns:
-            cell = table.at(row, column)
-            result = cell.runs[0].result if cell is not None and cell.runs else None
-            cells.append(
-                f"{result['samples_per_second']:,.0f} samples/s, {result['memory_bytes'] / 1e6:.2f} MB"
-                if result
-                else ""
-            )
-        lines.append([proper(row), *cells])
-    return _table(["", *map(proper, table.columns)], lines)
+        cells = (table.at(row, column) for column in table.columns)
+        rows.append(Row(name(row), tuple(_taken(cell) for cell in cells)))
+    return TableView("", tuple(map(Column, table.columns)), tuple(rows))
 
 
-def _claims(judgements: Sequence[Judgement]) -> str:
-    lines = []
+def _taken(cell: MeasuredCell | None) -> Entry:
+    if cell is None or not cell.runs:
+        return Entry()
+    result = decode(cell.runs[0].result)
+    speed, held = result.samples_per_second or 0.0, (result.memory_bytes or 0) / 1e6
+    return Entry(f"{speed:,.0f} samples/s, {held:.2f} MB")
+
+
+def _claims(judgements: Sequence[Judgement]) -> TableView:
+    rows = []
     for judgement in judgements:
         claim = judgement.claim
-        told = f"{claim.text} ({claim.source}.)" + (f" *{claim.note}*" if claim.note else "")
-        lines.append([told, f"**{judgement.verdict}**", _evidence(judgement.findings)])
-    return _table(["claim", "verdict", "ours, with the 95 % interval"], lines)
+        text = f"{claim.text} ({claim.source}.)" + (f" *{claim.note}*" if claim.note else "")
+        found = Entry(judgement.verdict, style=("best",))
+        first, *more = _evidence(judgement.findings) or [""]
+        rows.append(Row(Entry(text), (found, Entry(first, below=tuple(more)))))
+    columns = (Column("verdict"), Column("ours, with the 95 % interval"))
+    return TableView("claim", columns, tuple(rows))
 
 
-def _evidence(findings: Sequence[Finding]) -> str:
+def _evidence(findings: Sequence[Finding]) -> list[str]:
     """The measured differences: all while they are few, else only those that do not hold."""
     measured = [finding for finding in findings if finding.difference is not None]
     shown = measured
@@ -204,23 +212,14 @@ def _evidence(findings: Sequence[Finding]) -> str:
         lines.append(f"`{finding.check.text}`: {signed(d.mean, 1)}{interval}{paper}: {finding.verdict}")
     rest = len(measured) - len(shown)
     lines += [f"{rest} more hold"] if rest else []
-    return "<br>".join(lines)
+    return lines
 
 
-def _mean(ours: Summary | None, digits: int = 2) -> str:
+def _mean(ours: Summary | None, digits: int = 2) -> Entry:
     if ours is None:
-        return "–"
-    few = "" if ours.n == PAPER_SEEDS else f" (n = {ours.n})"
-    return _spread(ours.mean, ours.std, digits) + few
-
-
-def _spread(mean: float, std: float | None, digits: int = 2) -> str:
-    return number(mean, digits) + (f" ± {number(std, digits)}" if std is not None else "")
-
-
-def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rows = [heads, ["---"] * len(heads), *([word.replace("|", "\\|") for word in line] for line in lines)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+        return Entry("–")
+    few = "" if ours.n == PAPER_SEEDS else f"(n = {ours.n})"
+    return Entry(mean=ours.mean, std=ours.std, digits=digits, note=few)
 
 
 def known_differences() -> Known:

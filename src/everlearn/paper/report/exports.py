@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from everlearn.experiments.export import how
+from everlearn.paper.table_view import Column, Entry, Row, TableView
 from everlearn.paper.tables import Comparison, MeasuredCell, Table
+from everlearn.paper.writers import to_csv
 
 __all__ = ["as_csv", "as_json"]
+
+
+FIELDS = (
+    "experiment", "panel", "row", "column", "learner", "stream", "horizon", "epochs", "alone", "validation",
+    "n", "mean", "std", "paper_mean", "paper_std", "difference", "outside_paper_spread",
+)  # fmt: skip
 
 
 def as_csv(tables: Sequence[Table]) -> str:
     """A line for each cell with runs: ours and the paper's in percent, the difference in points."""
     lines = [_cell(table, cell) for table in tables for cell in table.cells if cell.ours is not None]
-    text = io.StringIO()
-    fields = ["experiment", "panel", "row", "column", "learner", "stream"]
-    fields += ["horizon", "epochs", "alone", "validation", "n", "mean", "std"]
-    fields += ["paper_mean", "paper_std", "difference", "outside_paper_spread"]
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    rows = []
+    for line in lines:
+        first, *rest = (Entry("" if line[field] is None else str(line[field])) for field in FIELDS)
+        rows.append(Row(first, tuple(rest)))
+    corner, *columns = FIELDS
+    return to_csv(TableView(corner, tuple(Column(field) for field in columns), tuple(rows)))
 
 
 def as_json(tables: Sequence[Table]) -> str:
     """All tables with runs, with the accuracy of every seed, the keys of the runs, and paired comparisons."""
-    told = [
+    content = [
         {
             "experiment": table.experiment.name,
             "title": table.experiment.title,
@@ -48,7 +52,7 @@ def as_json(tables: Sequence[Table]) -> str:
         for table in tables
         if table.measured
     ]
-    return json.dumps(told, indent=1, ensure_ascii=False)
+    return json.dumps(content, indent=1, ensure_ascii=False)
 
 
 def _cell(table: Table, cell: MeasuredCell) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from everlearn.paper.report.formatting import in_math, proper, signed
+from everlearn.paper.formatting import in_math, proper, short, signed
 from everlearn.paper.tables import MeasuredCell, Table
 from everlearn.plots import style
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["accuracy_bars", "differences", "drawn", "grouped_bars", "lines", "row_panels", "short"]
+__all__ = ["accuracy_bars", "differences", "drawn", "grouped_bars", "lines", "row_panels"]
 
 PAPER: dict[str, Any] = {
     "marker": "D", "markersize": 5, "markerfacecolor": "white", "markeredgecolor": style.INK,
@@ -36,21 +36,6 @@ def drawn(draw: Callable[[], Figure]) -> Figure:
     for text in figure.findobj(Text):
         text.set_text(proper(text.get_text()))
     return figure
-
-
-def short(columns: Sequence[str]) -> list[str]:
-    """Columns without the words that all of them begin with.
-
-    >>> short(["memory 100", "memory 200"]), short(["split-mnist", "split-cifar10"])
-    (['100', '200'], ['split-mnist', 'split-cifar10'])
-    """
-    words = [column.split(" ") for column in columns]
-    shared = 0
-    while len(columns) > 1 and all(
-        len(w) > shared + 1 and w[: shared + 1] == words[0][: shared + 1] for w in words
-    ):
-        shared += 1
-    return [" ".join(w[shared:]) for w in words]
 
 
 def accuracy_bars(table: Table) -> Figure:

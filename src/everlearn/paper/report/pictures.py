@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from everlearn.evaluation.history import Evaluation
 from everlearn.experiments.codec import decode
 from everlearn.experiments.names import file_name
+from everlearn.paper.formatting import without_formulas
 from everlearn.paper.report import figures
-from everlearn.paper.report.formatting import without_formulas
 from everlearn.paper.report.page import Picture
 from everlearn.paper.report.resources import memory_bars, speed_bars
 from everlearn.paper.report.theme import inline_svg, width_of

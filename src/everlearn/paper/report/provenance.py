@@ -1,92 +1,107 @@
-"""What a number of several cells is made of: each cell seed by seed, the way to its runs, and its command."""
+"""The parts of a number that comes from several cells: each cell by seed, a link to its runs, and its command."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from statistics import fmean
 from typing import NamedTuple
 
 from everlearn.experiments import significance
 from everlearn.paper.claims import METRICS, UNTESTED, Check, Judgement, Side, cells_of
-from everlearn.paper.report.formatting import in_html, number, signed
+from everlearn.paper.formatting import number, signed
 from everlearn.paper.report.runs import command_of
-from everlearn.paper.report.tables import anchor, difference_anchor, dot, head, mean_anchor, table_of
+from everlearn.paper.report.tables import anchor, difference_anchor, mean_anchor
+from everlearn.paper.table_view import Column, Entry, Row, TableView, name, number_entry
 from everlearn.paper.tables import Comparison, MeasuredCell, Table
 
-__all__ = ["behind_checks", "behind_table", "check_anchor"]
+__all__ = ["Fold", "FoldGroup", "check_anchor", "parts_of_checks", "parts_of_table"]
 
 
 class Part(NamedTuple):
-    """A cell as a part of a number. link: the fold of its runs. values: what it gives to the number, by seed."""
+    """A cell as a part of a number. link: the fold of its runs. values: what it adds to the number, by seed."""
 
     cell: MeasuredCell
     link: str
     values: Mapping[int, float]
 
 
-def behind_table(table: Table) -> str:
-    """The parts of a table's means over columns and of its paired differences, a fold for each."""
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """The parts of one number. title: what it is of; two are a difference. value: the number, as printed."""
+
+    anchor: str
+    title: tuple[Entry, ...]
+    value: str
+    table: TableView
+    commands: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class FoldGroup:
+    """Folds with a title."""
+
+    title: str
+    folds: tuple[Fold, ...]
+
+
+def parts_of_table(table: Table) -> list[FoldGroup]:
+    """The parts of a table's means over columns, and of its paired differences."""
     if table.resources:
-        return ""
+        return []
     means = [_mean(table, row) for row in table.rows if table.averaged and table.across(row) is not None]
     differences = [_difference(table, found) for found in table.comparisons()]
-    return _folds("Means over the columns", means) + _folds("Paired differences", differences)
+    groups = [FoldGroup("Means over the columns", tuple(means))]
+    groups.append(FoldGroup("Paired differences", tuple(differences)))
+    return [group for group in groups if group.folds]
 
 
 def check_anchor(claim: int, check: int) -> str:
-    """Where the parts of a check stand on the page."""
+    """The id of the parts of a check on the page."""
     return f"check-{claim + 1}-{check + 1}"
 
 
-def behind_checks(judgements: Sequence[Judgement], known: Sequence[Table], shown: Sequence[Table]) -> str:
-    """The parts of every check, by claim. known: where the cells are looked up; shown: where their runs stand."""
-    # The first table that shows a run is the one it is linked to.
+def parts_of_checks(
+    judgements: Sequence[Judgement], known: Sequence[Table], shown: Sequence[Table]
+) -> list[FoldGroup]:
+    """The parts of every check, by claim. known: where the cells are looked up; shown: where their runs are."""
+    # A run is linked to the first table that shows it.
     links = {
         run.key: anchor(table, cell) for table in reversed(shown) for cell in table.cells for run in cell.runs
     }
-    folds = ""
+    groups = []
     for place, judgement in enumerate(judgements):
         measured = [
             _check(check_anchor(place, row), finding.check, finding.difference.mean, known, links)
             for row, finding in enumerate(judgement.findings)
             if finding.difference is not None
         ]
-        folds += _folds(in_html(judgement.claim.text), measured)
-    return f"<h3>What the paper says, checked</h3>{folds}"
+        groups.append(FoldGroup(judgement.claim.text, tuple(measured)))
+    return [group for group in groups if group.folds]
 
 
-def _folds(title: str, folds: Sequence[str]) -> str:
-    if not folds:
-        return ""
-    count = f'<span class="quiet">{len(folds)}</span>'
-    return f"<details><summary>{title} {count}</summary>{''.join(folds)}</details>"
-
-
-def _mean(table: Table, row: str) -> str:
+def _mean(table: Table, row: str) -> Fold:
     whole = table.seeds_across(row)
     cells = [cell for cell in table.cells if cell.cell.row == row]
     parts = [Part(cell, anchor(table, cell), _only(cell.accuracies, whole)) for cell in cells]
-    mean = fmean(whole.values())
-    title = f'{dot(row)}{in_html(row)} <span class="quiet">{number(mean)}, {_seeds(len(whole))}</span>'
-    return _fold(mean_anchor(table, row), title, parts, _foot("mean", parts, whole, number(mean)))
+    mean = number(fmean(whole.values()))
+    value = f"{mean}, {_seeds(len(whole))}"
+    view = _view(parts, _foot("mean", parts, whole, mean))
+    return _fold(mean_anchor(table, row), (name(row, method=row),), value, view, parts)
 
 
-def _difference(table: Table, found: Comparison) -> str:
+def _difference(table: Table, found: Comparison) -> Fold:
     one, other = found.against, found.cell
     seeds = one.accuracies.keys() & other.accuracies.keys()
     parts = [Part(cell, anchor(table, cell), _only(cell.accuracies, seeds)) for cell in (one, other)]
     whole = {seed: one.accuracies[seed] - other.accuracies[seed] for seed in seeds}
     mean = signed(found.difference.mean)
-    title = (
-        f"{dot(one.cell.row)}{_name(one)} less {dot(other.cell.row)}{_name(other)} "
-        f'<span class="quiet">{mean}, {_seeds(len(seeds))}</span>'
-    )
-    foot = _foot("difference", parts, whole, mean)
-    return _fold(difference_anchor(table, other), title, parts, foot)
+    title = tuple(name(_name(cell), method=cell.cell.row) for cell in (one, other))
+    view = _view(parts, _foot("difference", parts, whole, mean))
+    return _fold(difference_anchor(table, other), title, f"{mean}, {_seeds(len(seeds))}", view, parts)
 
 
-def _check(place: str, check: Check, mean: float, known: Sequence[Table], links: Mapping[str, str]) -> str:
+def _check(place: str, check: Check, mean: float, known: Sequence[Table], links: Mapping[str, str]) -> Fold:
     a, b = (
         [
             Part(cell, links[cell.runs[0].key], _values(side, cell))
@@ -96,7 +111,7 @@ def _check(place: str, check: Check, mean: float, known: Sequence[Table], links:
     )
     whole: dict[int, float] = {}
     spread = check.a.metric == "std"
-    if not spread:  # a spread is of all seeds that a cell has
+    if not spread:  # a standard deviation is over all seeds of a cell
         a, b = _shared(a), _shared(b)
     if check.a.metric not in UNTESTED:
         both = _shared([*a, *b])
@@ -105,8 +120,9 @@ def _check(place: str, check: Check, mean: float, known: Sequence[Table], links:
             seed: fmean(part.values[seed] for part in a) - fmean(part.values[seed] for part in b)
             for seed in both[0].values
         }
-    title = f'<code>{escape(check.text)}</code> <span class="quiet">{signed(mean)}</span>'
-    return _fold(place, title, [*a, *b], _foot("difference", [*a, *b], whole, signed(mean)), spread)
+    parts = [*a, *b]
+    view = _view(parts, _foot("difference", parts, whole, signed(mean)), spread)
+    return _fold(place, (Entry(check.text, style=("code",)),), signed(mean), view, parts)
 
 
 def _values(side: Side, cell: MeasuredCell) -> dict[int, float]:
@@ -116,7 +132,7 @@ def _values(side: Side, cell: MeasuredCell) -> dict[int, float]:
 
 
 def _shared(parts: Sequence[Part]) -> list[Part]:
-    """With the seeds alone that all of them have."""
+    """The parts with only the seeds that all of them have."""
     seeds = set.intersection(*(set(part.values) for part in parts))
     return [part._replace(values=_only(part.values, seeds)) for part in parts]
 
@@ -125,33 +141,29 @@ def _only(values: Mapping[int, float], seeds: Iterable[int]) -> dict[int, float]
     return {seed: values[seed] for seed in sorted(seeds)}
 
 
-def _fold(place: str, title: str, parts: Sequence[Part], foot: str, spread: bool = False) -> str:
-    """spread: whether the last column is the deviation over seeds, not the mean."""
+def _fold(place: str, title: tuple[Entry, ...], value: str, view: TableView, parts: Sequence[Part]) -> Fold:
+    return Fold(place, title, value, view, tuple(command_of(part.cell.runs) for part in parts))
+
+
+def _view(parts: Sequence[Part], foot: Row, spread: bool = False) -> TableView:
+    """A row for each part. spread: whether the last column is the standard deviation over seeds, not the mean."""
     seeds = _seeds_of(parts)
-    heads = [
-        head("cell"),
-        *(head(f"seed {seed}") for seed in seeds),
-        head("std" if spread else "mean", "first"),
-    ]
+    columns = [*(Column(f"seed {seed}") for seed in seeds), Column("std" if spread else "mean", starts=True)]
     rows = []
     for part in parts:
         summary = significance.summary(list(part.values.values()))
         last = None if summary is None else summary.std if spread else summary.mean
-        cells = "".join(_number(part.values.get(seed)) for seed in seeds) + _number(last, "first")
-        name = f'{dot(part.cell.cell.row)}<a href="#{part.link}">{_name(part.cell)}</a>'
-        rows.append(f'<tr><th scope="row" data-value="{escape(part.cell.cell.row)}">{name}</th>{cells}</tr>')
-    commands = "".join(command_of(part.cell.runs) for part in parts)
-    return (
-        f'<details id="{place}"><summary>{title}</summary>'
-        f"{table_of(['<tr>', *heads, '</tr>'], rows, foot)}{commands}</details>"
-    )
+        row = part.cell.cell.row
+        entries = [*(number_entry(part.values.get(seed)) for seed in seeds), number_entry(last)]
+        rows.append(Row(name(_name(part.cell), part.link, method=row, sort=row), tuple(entries)))
+    return TableView("cell", tuple(columns), tuple(rows), foot)
 
 
-def _foot(name: str, parts: Sequence[Part], whole: Mapping[int, float], value: str) -> str:
-    """The number itself, and where it is one by one, for each seed."""
-    show = signed if name == "difference" else number
-    cells = "".join(f"<td>{show(whole[seed]) if seed in whole else ''}</td>" for seed in _seeds_of(parts))
-    return f'<tr><th scope="row">{name}</th>{cells}<td class="first">{value}</td></tr>'
+def _foot(title: str, parts: Sequence[Part], whole: Mapping[int, float], value: str) -> Row:
+    """The number itself, and its value for each seed where it has one."""
+    show = signed if title == "difference" else number
+    cells = [Entry(show(whole[seed]) if seed in whole else "") for seed in _seeds_of(parts)]
+    return Row(Entry(title), (*cells, Entry(value)))
 
 
 def _seeds_of(parts: Sequence[Part]) -> list[int]:
@@ -159,14 +171,10 @@ def _seeds_of(parts: Sequence[Part]) -> list[int]:
 
 
 def _name(measured: MeasuredCell) -> str:
-    """Row and column, and the stream where neither tells it."""
-    name = f"{measured.cell.row}, {measured.cell.column}"
-    return in_html(name if measured.stream in name else f"{name}, {measured.stream}")
+    """Row and column, and the stream where neither names it."""
+    title = f"{measured.cell.row}, {measured.cell.column}"
+    return title if measured.stream in title else f"{title}, {measured.stream}"
 
 
 def _seeds(count: int) -> str:
     return f"over {count} seed{'s' * (count > 1)}"
-
-
-def _number(value: float | None, kind: str = "") -> str:
-    return f'<td class="{kind}" data-value="{"" if value is None else value}">{number(value)}</td>'

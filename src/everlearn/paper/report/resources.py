@@ -1,69 +1,68 @@
-"""What each method takes: samples per second, and bytes of the operational memory by part."""
+"""The resources of each method: samples per second, and bytes of the operational memory by part."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from everlearn.experiments.codec import decode
 from everlearn.experiments.store import Record
+from everlearn.paper.formatting import in_math
 from everlearn.paper.report.figures import row_panels
-from everlearn.paper.report.formatting import in_html, in_math
-from everlearn.paper.report.tables import anchor, dot, head, table_of
+from everlearn.paper.report.tables import anchor
+from everlearn.paper.table_view import Column, Entry, Row, TableView, name
 from everlearn.paper.tables import MeasuredCell, Table
 from everlearn.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["memory_bars", "resources_table", "speed_bars"]
+__all__ = ["memory_bars", "resources_view", "speed_bars"]
 
 
-def resources_table(table: Table) -> str:
-    """For every method and stream: samples per second, seconds, megabytes and what they are made of."""
-    groups, heads = "<th></th>", head("method")
+def resources_view(table: Table) -> TableView:
+    """For every method and stream: samples per second, seconds, and megabytes with what they consist of."""
+    columns: list[Column] = []
     for column in table.columns:
-        groups += f'<th colspan="3" class="first" scope="colgroup">{in_html(column)}</th>'
-        heads += head("samples/s", "first") + head("seconds") + head("memory")
+        columns += [Column("samples/s", column, starts=True), Column("seconds", column)]
+        columns.append(Column("memory", column))
     rows = [
-        f'<tr><th scope="row" data-value="{escape(row)}">{dot(row)}{in_html(row)}</th>'
-        + "".join(_cells(table, table.at(row, column)) for column in table.columns)
-        + "</tr>"
+        Row(
+            name(row, method=row),
+            tuple(entry for column in table.columns for entry in _entries(table, table.at(row, column))),
+        )
         for row in table.rows
     ]
-    return table_of([f'<tr class="groups">{groups}</tr>', f"<tr>{heads}</tr>"], rows)
+    return TableView("method", tuple(columns), tuple(rows))
 
 
-def _cells(table: Table, measured: MeasuredCell | None) -> str:
+def _entries(table: Table, measured: MeasuredCell | None) -> list[Entry]:
     if measured is None or not measured.runs:
-        words = "" if measured is None else "<small>not run</small>"
-        return f'<td class="first" data-value="">{words}</td>' + '<td data-value=""></td>' * 2
+        return [Entry() if measured is None else Entry("not run", style=("small",)), Entry(), Entry()]
     speed, seconds = mean_of(measured, _speed), mean_of(measured, lambda run: run.seconds)
     held = mean_of(measured, _megabytes)
-    parts = (measured.runs[0].result or {}).get("footprint", {})
-    made_of = " + ".join(
-        f"{escape(name)}&nbsp;{size / 1e6:.2f}" for name, size in parts.items() if size >= 5e3
-    )
-    link = f'<a href="#{anchor(table, measured)}">'
-    return (
-        f'<td class="first" data-value="{speed}">{link}{speed:,.0f}</a></td>'
-        f'<td data-value="{seconds}">{link}{seconds:,.1f}</a></td>'
-        f'<td data-value="{held}">{link}{held:.2f} MB</a><small class="below-it parts">{made_of}</small></td>'
-    )
+    parts = decode(measured.runs[0].result).footprint
+    consists = " + ".join(f"{part}\u00a0{size / 1e6:.2f}" for part, size in parts.items() if size >= 5e3)
+    link = anchor(table, measured)
+    return [
+        Entry(f"{speed:,.0f}", sort=speed, link=link),
+        Entry(f"{seconds:,.1f}", sort=seconds, link=link),
+        Entry(f"{held:.2f} MB", sort=held, link=link, below=(consists,), style=("parts",)),
+    ]
 
 
 def mean_of(measured: MeasuredCell, value: Callable[[Record], float]) -> float:
-    """The mean of something over the runs of a cell."""
+    """The mean of a value over the runs of a cell."""
     return fmean(value(run) for run in measured.runs)
 
 
 def _speed(run: Record) -> float:
-    return float((run.result or {})["samples_per_second"])
+    return float(decode(run.result).samples_per_second or 0.0)
 
 
 def _megabytes(run: Record) -> float:
-    return float((run.result or {})["memory_bytes"]) / 1e6
+    return float(decode(run.result).memory_bytes or 0) / 1e6
 
 
 def speed_bars(table: Table) -> Figure:

@@ -2,100 +2,91 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
-from html import escape
-from typing import Any
 
+from everlearn.experiments.codec import METRICS, decode
 from everlearn.experiments.command import command
 from everlearn.experiments.store import Record
-from everlearn.paper.report.formatting import in_html, number
-from everlearn.paper.report.tables import anchor, dot, head, table_of
+from everlearn.paper.formatting import number
+from everlearn.paper.report.tables import anchor
+from everlearn.paper.table_view import Column, Entry, Row, TableView, name, number_entry
 from everlearn.paper.tables import MeasuredCell, Table
 
-__all__ = ["command_of", "runs_of"]
+__all__ = ["CellRuns", "command_of", "runs_of", "title_of"]
 
-METRICS = {
-    "accuracy": "accuracy",
-    "anytime_accuracy": "anytime",
-    "worst_case_accuracy": "worst case",
-    "forgetting": "forgetting",
-}
+HEADS = dict(zip(METRICS, ("accuracy", "anytime", "worst case", "forgetting"), strict=True))
+COLUMNS = (*HEADS.values(), "seconds", "samples/s", "memory", "run")
 
 
-def runs_of(table: Table) -> str:
-    """All runs of a table, a fold for each of its cells."""
-    folds = "".join(_fold(table, cell) for cell in table.cells if cell.runs or cell.failed)
-    title = (
-        table.experiment.title
-        if len(table.experiment.panels) == 1
-        else f"{table.experiment.title}: {table.title}"
-    )
-    return f"<h3>{in_html(title)}</h3>{folds}"
+@dataclasses.dataclass(frozen=True)
+class CellRuns:
+    """The runs of one cell, as a fold of the page. settings: `name = value`, the same for all seeds."""
+
+    anchor: str
+    name: Entry
+    summary: str
+    failed: int
+    command: str
+    table: TableView
+    settings: tuple[str, ...]
+    where: str
 
 
-def _fold(table: Table, measured: MeasuredCell) -> str:
-    cell = measured.cell
+def title_of(table: Table) -> str:
+    """The title of a table's runs."""
+    paper = table.experiment
+    return paper.title if len(paper.panels) == 1 else f"{paper.title}: {table.title}"
+
+
+def runs_of(table: Table) -> list[CellRuns]:
+    """The runs of every cell of a table that has any."""
+    return [_cell_runs(table, cell) for cell in table.cells if cell.runs or cell.failed]
+
+
+def _cell_runs(table: Table, measured: MeasuredCell) -> CellRuns:
+    cell, ours = measured.cell, measured.ours
     n = len(measured.accuracies)
-    ours = "" if measured.ours is None else f"{number(measured.ours.mean)} over {n} seed{'s' * (n > 1)}"
-    failed = f'<span class="failed">{len(measured.failed)} failed</span>' if measured.failed else ""
-    name = f"{dot(cell.row)}{in_html(cell.row)}, {in_html(cell.column)}"
     records = (*measured.runs, *measured.failed)
-    return (
-        f'<details id="{anchor(table, measured)}">'
-        f'<summary>{name} <span class="quiet">{ours} {failed}</span></summary>'
-        f"{command_of(records)}{_table(records)}{_settings(records)}{_where(records)}</details>"
+    places = {f"everlearn {record.version} on {record.hardware}, {record.started[:10]}" for record in records}
+    settings = records[0].settings.items()
+    return CellRuns(
+        anchor(table, measured),
+        name(f"{cell.row}, {cell.column}", method=cell.row),
+        "" if ours is None else f"{number(ours.mean)} over {n} seed{'s' * (n > 1)}",
+        len(measured.failed),
+        command_of(records),
+        TableView("seed", tuple(Column(title) for title in COLUMNS), tuple(map(_row, records))),
+        tuple(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings),
+        "; ".join(sorted(places)),
     )
 
 
 def command_of(records: Sequence[Record]) -> str:
-    """What repeats these runs, which differ in the seed alone."""
-    line = command(records[0].job, 1 + max(record.job["seed"] for record in records))
-    button = '<button type="button" class="action copy">copy</button>'
-    return f'<div class="command"><code>{escape(line)}</code>{button}</div>'
+    """The command that repeats these runs, which differ in the seed alone."""
+    return command(records[0].job, 1 + max(record.job["seed"] for record in records))
 
 
-def _table(records: tuple[Record, ...]) -> str:
-    heads = "".join(map(head, ("seed", *METRICS.values(), "seconds", "samples/s", "memory", "run")))
-    return table_of([f"<tr>{heads}</tr>"], [_row(record) for record in records])
-
-
-def _row(record: Record) -> str:
-    seed = f'<th scope="row" data-value="{record.job["seed"]}">{record.job["seed"]}</th>'
+def _row(record: Record) -> Row:
+    seed = Entry(str(record.job["seed"]), sort=record.job["seed"])
+    run = Entry(record.key, style=("code",), sort=record.key)
     if record.result is None:
-        told = f'<td class="text failed" colspan="7">{escape(record.error or "")}</td>'
-        return f"<tr>{seed}{told}<td><code>{escape(record.key)}</code></td></tr>"
-    values = [(None if record.result.get(name) is None else 100 * record.result[name]) for name in METRICS]
-    cells = "".join(_number(value, 2) for value in values)
-    cells += _number(record.seconds, 1) + _number(record.result.get("samples_per_second"), 0)
-    held = record.result.get("memory_bytes")
-    cells += f'<td data-value="{held or ""}">{_bytes(held)}</td>'
-    return (
-        f'<tr>{seed}{cells}<td data-value="{escape(record.key)}"><code>{escape(record.key)}</code></td></tr>'
+        error = Entry(record.error or "", span=len(COLUMNS) - 1, style=("wide", "failed"))
+        return Row(seed, (error, run))
+    result = decode(record.result)
+    speed = result.samples_per_second
+    return Row(
+        seed,
+        (
+            *(number_entry(None if value is None else 100 * value) for value in result.metrics.values()),
+            number_entry(record.seconds, 1),
+            Entry("–") if speed is None else Entry(f"{speed:,.0f}", sort=speed),
+            Entry(_bytes(result.memory_bytes), sort=result.memory_bytes or ""),
+            run,
+        ),
     )
-
-
-def _number(value: float | None, digits: int) -> str:
-    shown = number(value, digits) if digits or value is None else f"{value:,.0f}"
-    return f'<td data-value="{"" if value is None else value}">{shown}</td>'
 
 
 def _bytes(value: int | None) -> str:
     return "–" if value is None else f"{value / 1e6:.2f} MB" if value >= 1e4 else f"{value} B"
-
-
-def _settings(records: tuple[Record, ...]) -> str:
-    """The settings in force, once for all seeds: they differ in nothing else."""
-    words = " ".join(
-        f"<code>{escape(name)} = {escape(_plain(v))}</code>" for name, v in records[0].settings.items()
-    )
-    return f'<p class="settings">Settings in force: {words}</p>'
-
-
-def _plain(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _where(records: tuple[Record, ...]) -> str:
-    places = {f"everlearn {record.version} on {record.hardware}, {record.started[:10]}" for record in records}
-    return f'<p class="where">{escape("; ".join(sorted(places)))}</p>'

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import re
+
+from markupsafe import Markup
 
 from everlearn.plots import style
 
@@ -52,14 +53,14 @@ def _light(colour: str) -> str:
     return "#" + "".join(f"{(part + 255) // 2:02x}" for part in parts)
 
 
-def inline_svg(svg: str, name: str, label: str, themed: bool = True) -> str:
+def inline_svg(svg: str, name: str, label: str, themed: bool = True) -> Markup:
     """A figure's SVG file as an `<svg>` for a page, with ids of its own; `label` says what it shows.
 
     themed: its colours are the page's variables; else they stay as drawn.
     """
     text = svg[svg.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, count=1, flags=re.DOTALL)
-    prefix = html.escape(re.sub(r"[^\w-]", "-", name))
+    prefix = re.sub(r"[^\w-]", "-", name)
     text = re.sub(r'((?:\bid="|href="#|url\(#))', rf"\g<1>{prefix}-", text)
     if themed:
         for colour, variable in _themes().items():
@@ -67,7 +68,8 @@ def inline_svg(svg: str, name: str, label: str, themed: bool = True) -> str:
             text = text.replace(f'fill="{colour}"', f'style="fill: var(--{variable})"')  # behind hatches
     natural = f"max-width:{width_of(svg):.0f}px"
     text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label)}" style="{natural}" ', 1)
+    attributes = Markup('role="img" aria-label="{}" style="{}"').format(label, natural)
+    return Markup(text.replace("<svg ", f"<svg {attributes} ", 1))
 
 
 def width_of(svg: str) -> float:

@@ -1,11 +1,13 @@
-"""Names as a paper prints them: for figures, for HTML, for Markdown."""
+"""Names and numbers as a paper prints them: in figures, HTML, Markdown and LaTeX."""
 
 from __future__ import annotations
 
-import html
 import re
+from collections.abc import Sequence
 
-__all__ = ["in_html", "in_math", "number", "proper", "signed", "without_formulas"]
+from markupsafe import Markup, escape
+
+__all__ = ["in_html", "in_latex", "in_math", "number", "proper", "short", "signed", "without_formulas"]
 
 PROPER = {
     "cope": "CoPE",
@@ -26,6 +28,11 @@ NAMES = re.compile(
     rf"(?<![\w/-])(?:{'|'.join(sorted(PROPER, key=len, reverse=True))})(?![\w/.])(?!-(?!mini))"
 )
 SYMBOL = re.compile(r"\|?\b([A-Za-z])\|?(?:\(([A-Z])_(\d+|\w)\)|_(\w)\|?)")
+
+LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": "$<$", ">": "$>$", "|": "$|$", "±": r"$\pm$", "−": "$-$", "–": "--", "…": r"\ldots{}",
+}  # fmt: skip
 
 
 def proper(name: str) -> str:
@@ -56,13 +63,31 @@ def without_formulas(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def in_html(text: str) -> str:
-    """Escaped, with subscripts.
+def in_html(text: str) -> Markup:
+    """Escaped, with the paper's names and subscripts.
 
-    >>> in_html("S(T_10)"), in_html("|B_n| < 20")
+    >>> str(in_html("S(T_10)")), str(in_html("|B_n| < 20"))
     ('S(T<sub>10</sub>)', '|B<sub>n</sub>| &lt; 20')
     """
-    return SYMBOL.sub(lambda found: _subscripts(found[0], "<sub>", "</sub>"), html.escape(proper(text)))
+    escaped = str(escape(proper(text)))
+    return Markup(SYMBOL.sub(lambda found: _subscripts(found[0], "<sub>", "</sub>"), escaped))
+
+
+def in_latex(text: str) -> str:
+    r"""Escaped for LaTeX, with the paper's names, and its symbols as mathematics.
+
+    >>> print(in_latex("S(T_10), 5 % & cope ± 1"))
+    $S(T_{10})$, 5 \% \& CoPE $\pm$ 1
+    """
+    text, parts, start = proper(text), [], 0
+    for found in SYMBOL.finditer(text):
+        parts += [_escape_latex(text[start : found.start()]), f"${_subscripts(found[0], '_{', '}')}$"]
+        start = found.end()
+    return "".join([*parts, _escape_latex(text[start:])])
+
+
+def _escape_latex(text: str) -> str:
+    return "".join(LATEX.get(letter, letter) for letter in text)
 
 
 def _subscripts(symbol: str, before: str, after: str) -> str:
@@ -87,3 +112,18 @@ def signed(value: float | None, digits: int = 2) -> str:
     if value is None:
         return "–"
     return number(0.0, digits) if round(value, digits) == 0 else f"{value:+.{digits}f}".replace("-", "−")
+
+
+def short(columns: Sequence[str]) -> list[str]:
+    """Columns without the words that all of them begin with.
+
+    >>> short(["memory 100", "memory 200"]), short(["split-mnist", "split-cifar10"])
+    (['100', '200'], ['split-mnist', 'split-cifar10'])
+    """
+    words = [column.split(" ") for column in columns]
+    shared = 0
+    while len(columns) > 1 and all(
+        len(w) > shared + 1 and w[: shared + 1] == words[0][: shared + 1] for w in words
+    ):
+        shared += 1
+    return [" ".join(w[shared:]) for w in words]

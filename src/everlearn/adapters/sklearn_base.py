@@ -1,0 +1,146 @@
+"""The scikit-learn interface of a learner, without its parameters."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+
+from everlearn.adapters.common import check_batch_size, deserialize, make_learner, probabilities, serialize
+from everlearn.core.learner import Learner
+
+__all__ = ["SklearnClassifier"]
+
+
+class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """`fit`, `partial_fit`, `predict` and `predict_proba`; a subclass adds the parameters."""
+
+    network: str | nn.Module
+    batch_size: int
+    epochs: int
+    random_state: Any
+    device: str
+
+    @abstractmethod
+    def _kind(self) -> tuple[str | type[Learner], dict[str, Any] | None]:
+        """The learner and its settings."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from these samples only; anything learnt before is discarded.
+
+        The rows are shuffled and observed once in batches, then revisited in `epochs` - 1 further passes.
+        """
+        if self.epochs < 1:
+            raise ValueError(f"epochs must be at least 1, not {self.epochs!r}")
+        X, y = self._checked(X, y, reset=True)
+        random = check_random_state(self.random_state)
+        learner = self._new(random)
+        for epoch in range(self.epochs):
+            order = random.permutation(len(X))
+            self._learn(learner.revisit if epoch else learner.observe, X[order], y[order], 0)
+        learner.end_horizon()
+        self.learner_, self.classes_, self.calls_ = learner, np.unique(y), 1
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Learn from more samples, once and in their order; new labels may appear in any call.
+
+        For a learner that needs tasks, each call is a task.
+
+        classes: labels that will appear later. They get a column in `predict_proba` from now on. Optional.
+        """
+        first = not hasattr(self, "learner_")
+        X, y = self._checked(X, y, reset=first)
+        learner = self._new(check_random_state(self.random_state)) if first else self.learner_
+        known = _concatenate(
+            [y, *([] if first else [self.classes_]), *([] if classes is None else [classes])]
+        )
+        call = 0 if first else self.calls_
+        learner.accept(X, y)  # so that an invalid row raises an error before the first batch is learnt
+        self._learn(learner.observe, X, y, call)
+        learner.end_horizon()
+        self.learner_, self.classes_, self.calls_ = learner, np.unique(known), call + 1
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The predicted label of each sample, among those seen so far."""
+        X = self._samples(X)
+        columns = self._columns()
+        predicted: NDArray[Any] = self.classes_[[columns[label] for label in self.learner_.predict(X)]]
+        return predicted
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probabilities of each sample, with a column for each of `classes_`."""
+        X = self._samples(X)
+        columns = self._columns()
+        answer = np.zeros((len(X), len(self.classes_)))
+        answer[:, [columns[label] for label in self.learner_.classes]] = probabilities(self.learner_, X)
+        return answer
+
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        check_batch_size(self.batch_size)
+        _check_names(X)
+        X, y = validate_data(self, X, y, dtype=np.float32, reset=reset)
+        check_classification_targets(y)
+        return X, y
+
+    def _samples(self, X: Any) -> Any:
+        check_is_fitted(self)
+        _check_names(X)
+        return validate_data(self, X, dtype=np.float32, reset=False)
+
+    def _new(self, random: np.random.RandomState) -> Learner:
+        kind, settings = self._kind()
+        learner = make_learner(kind, self.network, int(random.randint(2**31 - 1)), self.device, settings)
+        if learner.settings.unknown is not None:
+            raise ValueError(
+                "unknown can't be set here, because a scikit-learn classifier predicts one of its classes; use the "
+                "learner itself to get UNKNOWN as an answer"
+            )
+        return learner
+
+    def _learn(self, learn: Callable[[Any, Any, int], None], X: Any, y: Any, task: int) -> None:
+        """Learn in batches of at most `batch_size`, of nearly equal sizes."""
+        for rows in np.array_split(np.arange(len(X)), math.ceil(len(X) / self.batch_size)):
+            learn(X[rows], y[rows], task)
+
+    def _columns(self) -> dict[Any, int]:
+        return {label: column for column, label in enumerate(self.classes_.tolist())}
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        return state | ({"learner_": serialize(self.learner_)} if "learner_" in state else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        restored = (
+            {"learner_": deserialize(state["learner_"], state["device"])} if "learner_" in state else {}
+        )
+        super().__setstate__(state | restored)
+
+
+def _check_names(X: Any) -> None:
+    """Raise a TypeError if only some columns of a dataframe are named by strings."""
+    kinds = {"str" if isinstance(name, str) else type(name).__name__ for name in getattr(X, "columns", ())}
+    if "str" in kinds and len(kinds) > 1:
+        raise TypeError(
+            f"the columns of X are named by {' and '.join(sorted(kinds))}; use strings for all of them, "
+            "X.columns = X.columns.astype(str), or for none"
+        )
+
+
+def _concatenate(parts: list[Any]) -> NDArray[Any]:
+    """Join labels; a ValueError if they can't be sorted together."""
+    labels = [np.asarray(part) for part in parts]
+    kinds = {{"O": "text", "U": "text", "S": "bytes"}.get(part.dtype.kind, "numbers") for part in labels}
+    if len(kinds) > 1:
+        raise ValueError(f"all labels must be of one kind, but there are {' and '.join(sorted(kinds))}")
+    return np.concatenate(labels)
