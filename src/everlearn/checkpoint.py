@@ -82,7 +82,7 @@ def read(path: str | os.PathLike[str]) -> State:
     if not Path(path).is_file():
         raise CheckpointError(f"there is no checkpoint at {os.fspath(path)}")
     try:
-        # One open file, so that what is read is of one moment, whatever is renamed over it meanwhile.
+        # One open file, so that all of it is from one write, even if another file is renamed over it meanwhile.
         with FileIO(os.fspath(path)) as file:
             header = _read_header(file)
             metadata = header.pop("__metadata__", {})

@@ -1,4 +1,4 @@
-"""The makers' files are read wherever they lie, and anything wrong with them is said in one sentence."""
+"""Published files are read from all usual folders, and an invalid file gives a clear error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IMAGES = "train-images-idx3-ubyte"
 
 
 def complaint(name: str, data_dir: Path | None = None) -> str:
-    """What the user is told when the dataset cannot be loaded: one line, one sentence."""
+    """The error for a dataset that can't be loaded: one line, one sentence."""
     with pytest.raises(DataError) as caught:
         load(name, data_dir)
     said = str(caught.value)
@@ -83,7 +83,7 @@ def test_importing_the_readers_loads_neither_scikit_learn_nor_pillow() -> None:
     )
 
 
-# ---- where datasets lie
+# ---- where datasets are found
 
 
 @pytest.mark.parametrize("name", GREY)
@@ -156,7 +156,7 @@ def test_a_user_without_a_home_folder_has_a_cache_in_the_working_directory(tmp_p
 
 
 @linux_only
-def test_the_cache_is_in_the_home_folder_unless_told_otherwise(tiny, tmp_path, monkeypatch) -> None:
+def test_the_cache_is_in_the_home_folder_by_default(tiny, tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     tiny.write("mnist", tmp_path / ".cache" / "everlearn" / "MNIST" / "raw")
@@ -187,7 +187,7 @@ def test_torch_takes_the_arrays_without_a_copy_or_a_warning(name, tiny, tmp_path
             assert torch.from_numpy(array).is_contiguous()
 
 
-def test_verify_reads_anew(tiny, tmp_path) -> None:
+def test_verify_reads_the_files_again(tiny, tmp_path) -> None:
     tiny.write("mnist", tmp_path)
     load("mnist", tmp_path)
     (tmp_path / IMAGES).write_bytes(b"")
@@ -321,11 +321,11 @@ def test_a_truncated_cifar_batch_is_named(tiny, tmp_path) -> None:
 
 def test_a_damaged_cifar_batch_never_raises_anything_else(tiny, tmp_path) -> None:
     tiny.write("cifar10", tmp_path)
-    sound = (tmp_path / "data_batch_1").read_bytes()
-    opcodes = [*range(150), *range(len(sound) - 150, len(sound))]  # between them lie pixels
+    valid = (tmp_path / "data_batch_1").read_bytes()
+    opcodes = [*range(150), *range(len(valid) - 150, len(valid))]  # between them lie pixels
     rng = np.random.default_rng(0)
     for position in opcodes:
-        damaged = bytearray(sound)
+        damaged = bytearray(valid)
         damaged[position] ^= rng.integers(1, 256)
         (tmp_path / "data_batch_1").write_bytes(damaged)
         try:
@@ -391,7 +391,7 @@ def test_a_pickle_cannot_make_arrays_of_objects(forgery, tiny, tmp_path) -> None
 
 
 def python2_batch(rows: np.ndarray, labels: list[int]) -> bytes:
-    """A batch as the makers' Python 2 wrote it, opcode by opcode."""
+    """A batch as the publisher's Python 2 wrote it, opcode by opcode."""
 
     def text(word: bytes) -> bytes:
         return b"U" + bytes([len(word)]) + word

