@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from everlearn.evaluation import metrics
 from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.prequential import prequential_accuracy
 from everlearn.memory.labels import Label
+from everlearn.notebook import card, curve
 
 __all__ = ["Embedding", "Result"]
 
@@ -90,3 +92,28 @@ class Result:
     def memory_bytes(self) -> int:
         """Bytes of the operational memory at the end."""
         return sum(self.memory.values())
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"Result({self.learner} on {self.stream}, seed {self.seed}: {named})"
+
+    def _repr_html_(self) -> str:
+        """The result as a notebook shows it: its numbers, and accuracy over samples."""
+        picture = curve([(e.samples, e.accuracy) for e in self.history], "accuracy on the tasks seen")
+        return card(f"{self.learner} on {self.stream}, seed {self.seed}", self._facts(), picture)
+
+    def _facts(self) -> dict[str, str]:
+        """The numbers that were measured, as text."""
+        shares = {
+            "accuracy": self.accuracy,
+            "anytime accuracy": self.anytime_accuracy,
+            "worst-case accuracy": self.worst_case_accuracy,
+            "forgetting": self.forgetting,
+            "prequential accuracy": self.prequential_accuracy,
+        }
+        facts = {name: f"{100 * share:.2f} %" for name, share in shares.items() if not math.isnan(share)}
+        facts |= {"samples": f"{self.samples:,}", "missed samples": f"{self.missed:,}"}
+        facts |= {"memory": f"{self.memory_bytes / 1e6:.2f} MB", "learning time": f"{self.seconds:.1f} s"}
+        return (
+            facts if self.missed else {name: text for name, text in facts.items() if name != "missed samples"}
+        )
