@@ -1,12 +1,16 @@
 """The package as a stranger meets it: imports, README, wheel."""
 
+import json
+import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 
@@ -98,17 +102,68 @@ def test_the_readme_is_short_and_its_links_lead_somewhere():
         assert target.startswith("http") or (ROOT / target).exists(), target
 
 
-def test_a_wheel_builds_and_holds_the_data(tmp_path):
-    words = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built once."""
+    out = tmp_path_factory.mktemp("wheel")
+    words = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
     subprocess.run(words, check=True, capture_output=True)
-    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
-    for name in (
-        "py.typed",
-        "streams/checksums.json",
-        "streams/benchmarks.toml",
-        "experiments/rates.toml",
-        "experiments/benchmarks/split-mnist.toml",
-        "paper/experiments/balanced.toml",
-    ):
-        assert f"everlearn/{name}" in names
+    return next(out.glob("*.whl"))
+
+
+def test_the_wheel_holds_every_file_of_the_package_and_no_test(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    source = ROOT / "src"
+    package = [path for path in (source / "everlearn").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert {path.relative_to(source).as_posix() for path in package} <= names
     assert not any(name.startswith("tests") for name in names)
+
+
+def test_the_wheel_installs_and_its_command_runs(wheel, tmp_path):
+    words = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(tmp_path / "site"), str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    where = [sys.executable, "-c", "import everlearn; print(everlearn.__file__)"]
+    found = subprocess.check_output(where, env=environment, cwd=tmp_path, text=True)
+    assert Path(found.strip()).is_relative_to(tmp_path / "site")
+    quick = ["run", "--json", "--hidden", "8", "--iterations", "1", "--device", "cpu"]
+    words = [sys.executable, "-m", "everlearn", *quick]
+    answer = json.loads(subprocess.check_output(words, env=environment, cwd=tmp_path))
+    assert answer["accuracy"]["mean"] > 0.2
+
+
+def test_the_version_is_the_same_everywhere():
+    import everlearn
+
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert re.search(r"^version: (.*)$", citation, re.M)[1] == everlearn.__version__
+    assert f"now {everlearn.__version__}" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert f"## {everlearn.__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_the_extra_all_has_every_extra_for_users():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    users = sorted(extras.keys() - {"all", "docs", "test", "dev"})
+    assert extras["all"] == [f"everlearn[{','.join(users)}]"]
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_every_link_of_the_pages_for_contributors_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text("utf-8")):
+        assert target.startswith("http") or (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("file", [".pre-commit-config.yaml", ".github/workflows/ci.yml", "CITATION.cff"])
+def test_every_yaml_file_can_be_read(file):
+    assert isinstance(yaml.safe_load((ROOT / file).read_text("utf-8")), dict)
+
+
+def test_the_architecture_page_knows_every_package_and_only_files_that_exist():
+    package = ROOT / "src" / "everlearn"
+    packages = {path.parent.name for path in package.glob("*/__init__.py")}
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    picture = (ROOT / "docs" / "images" / "architecture.svg").read_text("utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.M)) == packages
+    assert set(re.findall(r'font-weight="bold"[^>]*>(\w+)<', picture)) == packages
+    for file in re.findall(r"`([\w/]+\.(?:py|toml))`", page):
+        assert (package / file).exists() or (ROOT / file).exists(), file
