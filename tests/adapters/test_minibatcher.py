@@ -213,7 +213,9 @@ def test_a_network_of_ones_own_fills_up_to_its_width():
 def test_a_learner_whose_state_does_not_go_by_features_is_not_widened(monkeypatch):
     odd = learner()
     odd.observe(np.zeros((2, 3)), [0, 1])
-    monkeypatch.setattr(type(odd), "_parts", lambda self: {"flat": torch.zeros(8 * self.sample_shape[0])})
+    monkeypatch.setattr(
+        type(odd), "extra_state", lambda self: {"flat": torch.zeros(8 * self.sample_shape[0])}
+    )
     with pytest.raises(ValueError, match="CoPE can't get new features, because its flat"):
         grow_inputs(odd, 5)
 
