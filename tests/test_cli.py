@@ -140,8 +140,8 @@ MISTAKES = {
     "--address auto is of a Ray cluster: add --backend ray": ["reproduce", "balanced", "--address", "auto"],
     "workers must be at least 1, not 0": ["reproduce", "balanced", "--workers", "0"],
     "device is auto, cpu or cuda, not 'gpu'": ["reproduce", "balanced", "--device", "gpu"],
-    "mine.toml is not there": ["reproduce", "mine.toml"],
-    "nowhere.sqlite is not there": ["report", "nowhere.sqlite"],
+    "mine.toml does not exist": ["reproduce", "mine.toml"],
+    "nowhere.sqlite does not exist": ["report", "nowhere.sqlite"],
 }
 
 

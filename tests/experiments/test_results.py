@@ -62,7 +62,7 @@ def test_a_file_that_is_no_result_is_named(tmp_path, content):
     path = tmp_path / "split-mnist" / "cope.json"
     path.parent.mkdir()
     path.write_text(content)
-    with pytest.raises(ValueError, match="cope.json is no file of results"):
+    with pytest.raises(ValueError, match="cope.json is not a valid file of results"):
         results.read(tmp_path)
 
 

@@ -10,9 +10,11 @@ import time
 import pytest
 
 from everlearn.experiments import environment
-from everlearn.experiments.job import Job
+from everlearn.experiments.codec import decode
+from everlearn.experiments.job import Job, key
 from everlearn.experiments.runner import attempt
 from everlearn.experiments.store import Record, Store, record
+from everlearn.experiments.sweep import sweep
 
 DONE = Record("a", {"learner": "cope"}, {}, "1", "cpu", "2026-01-01", 1.5, None, {"accuracy": 0.5})
 FAILED = dataclasses.replace(DONE, error="it broke", result=None)
@@ -52,8 +54,8 @@ def test_nothing_replaces_a_done_run(store, later):
 def test_merging_takes_over_what_is_lacking_and_says_how_much(store, tmp_path):
     other = Store(tmp_path / "other.sqlite")
     store.add(FAILED)
-    for key in "abc":
-        other.add(dataclasses.replace(DONE, key=key))
+    for name in "abc":
+        other.add(dataclasses.replace(DONE, key=name))
     assert store.merge(other.records()) == 3
     assert store.merge(other.records()) == 0
     assert [run.key for run in store.records()] == ["a", "b", "c"]
@@ -113,7 +115,7 @@ def test_a_file_that_is_no_store_is_refused_and_left_as_it_was(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("what I wanted to say " * 100)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"notes.txt is no store of runs .*; name another file"):
+    with pytest.raises(ValueError, match=r"notes.txt is not a store of runs .*; name another file"):
         Store(path)
     assert path.read_bytes() == before
 
@@ -124,7 +126,7 @@ def test_the_database_of_another_program_is_refused(tmp_path):
     connection.execute("create table runs (name text)")
     connection.commit()
     connection.close()
-    with pytest.raises(ValueError, match="no store of this version's runs"):
+    with pytest.raises(ValueError, match="not a store of this version"):
         Store(path)
 
 
@@ -159,3 +161,36 @@ def test_a_failed_run_is_recorded_with_its_error_and_settings():
     assert run.result is None
     assert "a memory of 3 has no room for an exemplar of each of 4 classes" in run.error
     assert run.settings["memory_size"] == 3
+
+
+FIRST_VERSION = """
+create table runs (
+    key text primary key,
+    job text not null, settings text not null,
+    version text not null, hardware text not null, started text not null, seconds real not null,
+    error text, result text
+);
+pragma user_version = 1;
+insert into runs values (
+    'bc2da5a3763760ad',
+    '{"learner": "finetune", "stream": "split-digits", "seed": 1, "imbalance": 2,
+      "batch_size": 10, "scenario": "split", "amount": null, "settings": {}}',
+    '{"network": "mlp", "learning_rate": 0.1}',
+    '0.1.0', 'a machine', '2026-01-01T00:00:00+00:00', 1.5, null,
+    '{"accuracy": 0.5, "anytime_accuracy": 0.6, "worst_case_accuracy": 0.4, "forgetting": null, "samples": 10,
+      "memory_bytes": 400, "footprint": {"replay": 400}, "samples_per_second": 50.0, "concepts": {"task 1": 0.5},
+      "confusion": {"labels": [0, 1], "counts": [[3, 1], [0, 4]]},
+      "evaluations": [{"samples": 10, "accuracy": 0.5, "concepts": {"task 1": 0.5}}], "together": 1}'
+);
+"""
+
+
+def test_a_store_of_the_first_version_loads_and_its_runs_are_not_repeated(tmp_path):
+    path = tmp_path / "store.sqlite"
+    connection = sqlite3.connect(path)
+    connection.executescript(FIRST_VERSION)
+    connection.close()
+    job = Job("finetune", "split-digits", 1, imbalance=2)
+    assert sweep([job], path).done == 1
+    result = decode(Store(path).get(key(job)).result)
+    assert (result.accuracy, result.end.confusion.sum(), result.history[0].samples) == (0.5, 8, 10)

@@ -144,7 +144,7 @@ def test_a_store_that_may_not_be_read_is_named(store) -> None:
 def test_a_store_in_a_folder_that_can_not_be_made_is_named(folder) -> None:
     with read_only(folder):
         said = refused(folder / "deep" / "store.sqlite")
-    assert "is no store of runs, since its folder can't be made (Permission denied)" in said
+    assert "is not a store of runs, since its folder can't be created (Permission denied)" in said
 
 
 def test_a_store_that_another_process_holds_is_named(store, monkeypatch) -> None:
@@ -203,7 +203,7 @@ def test_a_database_that_holds_something_else_is_refused_and_left_as_it_was(chan
         connection.executescript(change)
         connection.execute("pragma wal_checkpoint(truncate)")
     before = store.path.read_bytes()
-    assert "is no store of runs (it holds other tables than one of runs); name another" in refused(store.path)
+    assert "is not a store of runs (it has other tables); name another" in refused(store.path)
     assert store.path.read_bytes() == before
 
 
@@ -233,5 +233,5 @@ def test_the_command_says_what_is_wrong_with_a_store(folder, capsys) -> None:
     path.write_bytes(b"no database " * 1000)
     assert main(["report", str(path)]) == 2
     assert capsys.readouterr().err.startswith(
-        f"everlearn: {path} is no store of runs (file is not a database);"
+        f"everlearn: {path} is not a store of runs (file is not a database);"
     )

@@ -103,10 +103,10 @@ def test_a_claim_of_several_checks_counts_them():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("balanced[cope] >> balanced[mir]", "is no check; write a > b"),
-        ("balanced[cope] - balanced[mir]", "is no check; write a > b"),
-        ("balanced[cope] ~ balanced[mir]", "a margin belongs to ~"),
-        ("balanced[cope] > balanced[mir] within 1", "a margin belongs to ~"),
+        ("balanced[cope] >> balanced[mir]", "is not a check; write a > b"),
+        ("balanced[cope] - balanced[mir]", "is not a check; write a > b"),
+        ("balanced[cope] ~ balanced[mir]", "~ needs a margin, and only ~ takes one"),
+        ("balanced[cope] > balanced[mir] within 1", "~ needs a margin, and only ~ takes one"),
         ("stt(balanced[cope]) > std(balanced[mir])", "no metric 'stt'; did you mean 'std'"),
         ("balenced[cope] > balanced[mir]", "no experiment 'balenced'; did you mean 'balanced'"),
         ("balanced[copy, split-mnist] > balanced[mir]", "balanced has no cell with copy and split-mnist"),

@@ -100,7 +100,7 @@ def test_in_small_a_name_says_so_in_capitals_too():
 def test_in_small_images_are_not_shifted_and_that_is_said():
     small = experiment("beyond", RunOptions(quick=True))
     assert not any("augmentation" in job.settings or "width" in job.settings for job in small.jobs())
-    assert "images of 8 x 8 are learnt as they are" in small.notes[-1]
+    assert "images of 8 x 8 are not shifted" in small.notes[-1]
     assert "images of 8 x 8" not in "".join(experiment("balanced", RunOptions(quick=True)).notes)
 
 
@@ -211,7 +211,7 @@ MISTAKES = {
     "there is no value 'batchsize'; did you mean 'batch_size'?": ("{ learner", "{ batchsize = 3, learner"),
     "row 'cope': imbalance is a whole number, not 'much'": ("{ learner", '{ imbalance = "much", learner'),
     "no stream is named, neither for all nor by the row or the column": ('stream = "split-digits", ', ""),
-    "a value is published for 'cope', '0.7', which is no cell": ('"0.5" = { mean', '"0.7" = { mean'),
+    "a value is published for 'cope', '0.7', which is not a cell": ('"0.5" = { mean', '"0.7" = { mean'),
     "is [mean, std] in percent, not [90.0]": ("{ mean = 90.0 }", "[90.0]"),
     "what is published for 'cope', '0.5' has no source": ('source = "my notes"\n', ""),
     "there is no scenario 'blury'": ("blurry", "blury"),
@@ -219,8 +219,8 @@ MISTAKES = {
     "mine.toml: panels is empty, so there is nothing to run": (MINE, 'title = "Mine"\npanels = []'),
     "panel 'Two settings': rows is empty": ('cope = { learner = "cope" }\n', ""),
     "what is published for 'cope' is { COLUMN = [mean, std] }, not 3": ('{ "0.5" = { mean = 90.0 } }', "3"),
-    "mine.toml: notes is a list of texts, and 1 is none": ('title = "Mine"', 'title = "Mine"\nnotes = [1]'),
-    "row 'cope': columns is a list of texts, and 1 is none": ("{ learner", "{ columns = [1], learner"),
+    "mine.toml: notes must hold strings, not 1": ('title = "Mine"', 'title = "Mine"\nnotes = [1]'),
+    "row 'cope': columns must hold strings, not 1": ("{ learner", "{ columns = [1], learner"),
     "column '0.5': batch_size must be at least 1, not 0": ('"0.5" = { ', '"0.5" = { batch_size = 0, '),
     "column '0.1': epochs must be at least 1, not 0": ("{ learner", "{ epochs = 0, learner"),
 }  # fmt: skip
@@ -245,7 +245,7 @@ def test_a_mistake_in_the_second_panel_names_the_file_too(mine):
 def test_a_file_that_is_no_text_is_named(mine):
     path = mine("")
     path.write_bytes(MINE.replace("Mine", "Größe").encode("latin-1"))
-    with pytest.raises(ValueError, match="^mine.toml can't be read: it is no text in UTF-8"):
+    with pytest.raises(ValueError, match="^mine.toml can't be read: it is not UTF-8 text"):
         experiment(path)
 
 

@@ -175,7 +175,7 @@ def test_a_run_whose_numbers_are_none_is_refused_in_one_sentence(part, change, t
     else:
         group["job"] |= change
     file.write_text(json.dumps(content), "utf-8")
-    with pytest.raises(ValueError, match="cope.json is no file of results as everlearn writes them"):
+    with pytest.raises(ValueError, match="cope.json is not a valid file of results"):
         collect_runs([tmp_path / "results"])
 
 

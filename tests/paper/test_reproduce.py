@@ -382,9 +382,9 @@ def test_runs_are_exported_and_merged(mine, store, tmp_path, capsys):
     assert lines[0].startswith("key,learner,stream,seed")
     assert len(lines) == 4
     assert len(Store(tmp_path / "all.sqlite").records()) == 3
-    assert "3 runs came into" in capsys.readouterr().out
+    assert "3 runs were added to" in capsys.readouterr().out
     assert main(["report", *paths, "--merge", str(tmp_path / "all.sqlite")]) == 0
-    assert "0 runs came into" in capsys.readouterr().out
+    assert "0 runs were added to" in capsys.readouterr().out
 
 
 def test_exported_runs_tell_apart_what_is_not_the_same(tmp_path):

@@ -10,7 +10,7 @@ from everlearn.experiments.job import Job
 from everlearn.experiments.store import Store
 from everlearn.paper import tables
 from everlearn.paper.experiment import experiment
-from everlearn.paper.other_runs import others
+from everlearn.paper.other_runs import other_runs
 from everlearn.paper.report import shown_of
 
 COPE = [94.0, 94.2, 93.8, 94.1, 93.9]
@@ -126,7 +126,7 @@ def test_runs_in_small_are_tables_of_their_own():
 def test_runs_of_no_experiment_are_shown_by_learner_and_what_was_set():
     records = five("cope", "split-mnist", COPE)
     records += five("cope", "split-mnist", [90, 91], settings={"momentum": 0.7}, scenario="blurry")
-    (table,) = others(records, [balanced(records)])
+    (table,) = other_runs(records, [balanced(records)])
     assert (table.rows, table.columns) == (["cope, momentum = 0.7"], ["split-mnist, scenario = blurry"])
     assert table.cells[0].ours.mean == 90.5
-    assert others(records[:5], [balanced(records)]) == []
+    assert other_runs(records[:5], [balanced(records)]) == []

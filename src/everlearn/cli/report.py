@@ -16,27 +16,27 @@ __all__ = ["ReportFlags", "command"]
 
 @dataclasses.dataclass(frozen=True)
 class ReportFlags:
-    """The runs of one store or several, each once: a page of tables and figures, the paper's beside ours.
+    """Write a page with the tables and figures of all runs of one or several stores, beside the paper's numbers.
 
-    With --csv, --json or --merge only these are written.
+    With --csv, --json or --merge, only these are written.
     """
 
     stores: tyro.conf.Positional[tuple[Path, ...]] = (STORE,)
-    """the files that keep the runs, or folders such as results/"""
+    """stores of runs, or folders such as results/"""
     out: Path = Path("runs") / "report"
     """the folder of the page and its figures"""
     experiments: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME…")] = ()
-    """only these, by name or as files *.toml of your own; by default the paper's, and whatever else was run"""
+    """only these, by name or as files *.toml of your own; by default the paper's, and all other runs"""
     csv: Path | None = None
     """write a line for each run to this file"""
     json: Path | None = None
-    """write all there is of each run to this file"""
+    """write everything about each run to this file"""
     merge: Path | None = None
-    """put the runs into this store, new or old"""
+    """add the runs to this store, which is created if it does not exist"""
 
 
 def command(words: list[str]) -> int:
-    """Write what is asked for; returns the exit code."""
+    """Write the report; returns the exit code."""
     from everlearn.experiments.collect import collect_runs
     from everlearn.experiments.export import write_csv, write_json
     from everlearn.experiments.store import Store
@@ -52,7 +52,7 @@ def command(words: list[str]) -> int:
         print(f"{len(records)} runs: {flags.json}")
     if flags.merge is not None:
         into = Store(flags.merge)
-        print(f"{into.merge(records)} runs came into {flags.merge}, which has {len(into.records())} now")
+        print(f"{into.merge(records)} runs were added to {flags.merge}, which now has {len(into.records())}")
     if flags.csv is None and flags.json is None and flags.merge is None:
         from everlearn.paper.experiment import experiment
         from everlearn.paper.report import write
@@ -63,7 +63,7 @@ def command(words: list[str]) -> int:
 
 
 def _check_experiments(names: tuple[str, ...]) -> None:
-    """Refuse a store among the experiments, where it comes if it is named after them."""
+    """Raise a ValueError for a store among the experiments, where it ends up if it is named after them."""
     from everlearn.paper.experiment import experiments
 
     for name in names:

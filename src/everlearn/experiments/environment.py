@@ -1,4 +1,4 @@
-"""What a run depends on beside its job: the code's version and the machine."""
+"""The environment of a run: the version of the code and the machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def version() -> str:
 
 @functools.cache
 def hardware(device: str = "auto") -> str:
-    """The machine in words: the GPU that is used, else the CPU and its cores; and torch's version."""
+    """A description of the machine: the GPU that is used, else the CPU and its cores; and torch's version."""
     number = f"{cores()} core{'s' if cores() > 1 else ''}"
     where = torch.cuda.get_device_name() if on_gpu(device) else f"{_cpu()}, {number}"
     return f"{where}, torch {torch.__version__}"
@@ -56,5 +56,5 @@ def _cpu() -> str:
 
 
 def cores() -> int:
-    """The cores this process may use, where the system tells; else all."""
+    """The number of cores that this process may use, or of all cores where the system can't say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""How long jobs will take: by the rates of earlier runs in the store, else by a table of rates."""
+"""Estimates of how long jobs take, from the rates of earlier runs in the store or a table of rates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Rates = dict[tuple[str, str, str], list[float]]
 
 
 def rates(records: Sequence[Record]) -> Rates:
-    """Samples that earlier runs took per second and iteration, by learner, stream and machine."""
+    """The rates of earlier runs in samples per second and iteration, by learner, stream and machine."""
     found: Rates = {}
     for record in records:
         if record.result is not None and record.seconds > 0:
@@ -39,7 +39,7 @@ def rates(records: Sequence[Record]) -> Rates:
 
 
 def seconds(job: Job, earlier: Rates) -> float | None:
-    """How long a job will take by itself; None where nothing is known of its like, or its data are not here."""
+    """How long a job takes on its own; None if no rate is known or its dataset is missing."""
     settings = settings_in_force(job.learner, job.stream, job.imbalance is not None, job.settings)
     measured = earlier.get((_paced(job.learner, job.batch_size), job.stream, hardware(job.device)))
     device = "gpu" if on_gpu(job.device) else "core"
@@ -54,7 +54,7 @@ def seconds(job: Job, earlier: Rates) -> float | None:
 
 
 def _paced(learner: str, batch_size: int) -> str:
-    """A learner by the batches it is given: in larger ones the same samples take less time."""
+    """The key of a rate: with larger batches the same samples take less time."""
     return learner if batch_size == 10 else f"{learner}, batches of {batch_size}"
 
 
@@ -109,22 +109,22 @@ def _runs(number: int) -> str:
 
 
 def _title(job: Job) -> str:
-    """What a group of jobs has in common, all but the seed, so that no two groups are called the same."""
-    told = [f"{job.learner} on {job.stream}"]
+    """A unique title for jobs that differ in the seed alone."""
+    parts = [f"{job.learner} on {job.stream}"]
     if job.imbalance:
-        told.append(f"S(T_{job.imbalance})")
+        parts.append(f"S(T_{job.imbalance})")
     if job.scenario != "split":
-        told.append(job.scenario if job.amount is None else f"{job.scenario} {job.amount:g}")
+        parts.append(job.scenario if job.amount is None else f"{job.scenario} {job.amount:g}")
     if job.batch_size != 10:
-        told.append(f"batches of {job.batch_size}")
+        parts.append(f"batches of {job.batch_size}")
     if job.horizon is not None:
-        told.append(f"{job.horizon.epochs} epoch{'s' if job.horizon.epochs > 1 else ''}")
-    told += [f"{name} {value}" for name, value in job.settings.items()]
-    return ", ".join([*told, "alone"] if job.alone else told)
+        parts.append(f"{job.horizon.epochs} epoch{'s' if job.horizon.epochs > 1 else ''}")
+    parts += [f"{name} {value}" for name, value in job.settings.items()]
+    return ", ".join([*parts, "alone"] if job.alone else parts)
 
 
 def _duration(taken: float) -> str:
-    """Seconds in words.
+    """A duration as text.
 
     >>> _duration(5), _duration(600), _duration(40_000)
     ('5 seconds', '10 minutes', '11.1 hours')

@@ -1,4 +1,4 @@
-"""Runs as JSON and CSV, for other programs."""
+"""Export runs as JSON and CSV."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_json(records: Sequence[Record], path: Path) -> None:
 
 
 def write_csv(records: Sequence[Record], path: Path) -> None:
-    """A line for each run, with its numbers at the end; accuracies are fractions."""
+    """One line for each run with its final metrics; accuracies are fractions."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
@@ -38,12 +38,12 @@ def write_csv(records: Sequence[Record], path: Path) -> None:
         for record in records:
             numbers = {name: (record.result or {}).get(name) for name in MEASURED}
             settings = json.dumps(record.job["settings"], sort_keys=True)
-            told = record.job | dataclasses.asdict(record) | numbers | how(record.job)
-            writer.writerow(told | {"settings": settings})
+            row = record.job | dataclasses.asdict(record) | numbers | how(record.job)
+            writer.writerow(row | {"settings": settings})
 
 
 def how(job: dict[str, Any]) -> dict[str, Any]:
-    """What else tells runs of a learner on a stream apart: how far it looks back and how often, and how it was run.
+    """Fields of a job that tell runs of a learner on a stream apart: horizon, epochs, and how it was run.
 
     >>> how({"learner": "cope", "alone": True})
     {'horizon': 'batch', 'epochs': 1, 'alone': True, 'validation': False}

@@ -1,4 +1,4 @@
-"""A job: one learner on one stream with one seed, in plain values that travel to another process."""
+"""A job: one learner on one stream with one seed, as plain values that can be sent to another process."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from everlearn.streams.horizon import Horizon
 
 __all__ = ["Job", "key", "key_of"]
 
-# Where a job runs and finds its data makes no other job of it.
+# Fields that do not change the result of a job.
 ELSEWHERE = ("device", "data_dir", "checkpoint")
-# What every job is told by, set or not; of the rest only what is set.
+# Fields that are always written; the others only if they are not the default.
 ALWAYS = ("learner", "stream", "seed", "imbalance", "batch_size", "scenario", "amount", "settings")
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What to run.
+    """One run: a learner, a stream and a seed, with all options.
 
-    alone: whether it must run beside no other, so that the time it takes is its own.
-    settings: what is set otherwise than the benchmark has it.
-    validation: whether a part of the training samples stands in for the test set.
-    checkpoint: the folder that keeps the run, so that it can be resumed.
+    alone: run it while nothing else runs, so that its time is measured correctly.
+    settings: settings of the learner that differ from the benchmark's.
+    validation: evaluate on a part of the training samples instead of the test set.
+    checkpoint: a folder that holds the state of the run, so that it can be resumed.
     """
 
     learner: str
@@ -68,42 +68,41 @@ class Job:
         )
 
     def kept_in(self) -> Path | None:
-        """The file that holds this run, in the folder for checkpoints."""
+        """The file of this run in the folder of checkpoints."""
         if self.checkpoint is None:
             return None
         return Path(self.checkpoint) / f"{self.learner}-{self.stream}-{self.seed}.safetensors"
 
     def passes(self) -> int:
-        """How many samples will be passed over, epochs counted."""
+        """The number of samples that are learnt, counting every epoch."""
         horizon = self.horizon or learners.find(self.learner).horizon
         return horizon.epochs * _samples(
             self.stream, self.imbalance, self.scenario, self.amount, self.data_dir
         )
 
     def plain(self) -> dict[str, Any]:
-        """The job as JSON knows it.
+        """The job as JSON values.
 
         >>> Job("cope", "split-digits", 0, settings={"momentum": 0.5}).plain()["settings"]
         {'momentum': 0.5}
         """
-        told: dict[str, Any] = {name: getattr(self, name) for name in ALWAYS}
+        values: dict[str, Any] = {name: getattr(self, name) for name in ALWAYS}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name not in (*ALWAYS, *ELSEWHERE, "evaluator") and value != field.default:
-                told[field.name] = dataclasses.asdict(value) if isinstance(value, Horizon) else value
-        looks = {
+                values[field.name] = dataclasses.asdict(value) if isinstance(value, Horizon) else value
+        evaluator = {
             field.name: getattr(self.evaluator, field.name)
             for field in dataclasses.fields(self.evaluator)
             if getattr(self.evaluator, field.name) != field.default
         }
-        return told | ({"evaluator": looks} if looks else {})
+        return values | ({"evaluator": evaluator} if evaluator else {})
 
 
 def key(job: Job) -> str:
-    """The name of a run: the same for jobs that give the same numbers, another for any other.
+    """The key of a run: a hash that is equal for jobs that give the same numbers.
 
-    The settings count as they are in force, so that one which says what the benchmark says, or the default,
-    changes nothing.
+    All settings count, also the benchmark's: to set one to the value that it has anyway changes nothing.
 
     >>> key(Job("cope", "split-mnist", 0)) == key(Job("cope", "split-mnist", 0, settings={"momentum": 0.99}))
     True
@@ -115,18 +114,18 @@ def key(job: Job) -> str:
 
 
 def key_of(plain: dict[str, Any], in_force: dict[str, Any]) -> str:
-    """The name of a run from its job as JSON knows it, and the settings that were in force."""
+    """The key of a run from its job as JSON values, and all its settings."""
     kind = learners.find(plain["learner"])
     defaults = {field.name: field.default for field in dataclasses.fields(kind.Settings)}
-    # A default is left out, so that a setting that is added later, off, leaves all names as they are.
+    # Defaults are left out, so that a setting added in a later version does not change the keys.
     counted = {name: value for name, value in in_force.items() if value != defaults.get(name, ())}
-    told = json.dumps(plain | {"settings": counted}, sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    values = json.dumps(plain | {"settings": counted}, sort_keys=True)
+    return hashlib.sha256(values.encode()).hexdigest()[:16]
 
 
 @functools.cache
 def _samples(
     name: str, imbalance: int | None, scenario: str, amount: float | None, data_dir: str | None
 ) -> int:
-    """What a stream sends: as much with every seed."""
+    """The number of samples of a stream, which is the same for every seed."""
     return stream(name, imbalance=imbalance, scenario=scenario, amount=amount, data_dir=data_dir).samples

@@ -1,4 +1,4 @@
-"""Names from a store or a file of results as names of files: whatever they are, they stay in their folder."""
+"""Safe file names from names in a store or a file of results, which may be hostile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SAFE = re.compile(r"[\w+-][\w.+-]{0,119}")
 
 
 def file_name(text: str) -> str:
-    """The name of a file or a folder for a text; one that can't be a name gets letters that tell it from others.
+    """A file name for a text; where characters had to be replaced, a hash keeps different texts apart.
 
     >>> file_name("split-mnist"), file_name("../../etc/passwd")
     ('split-mnist', 'etc-passwd-3754d6cb')

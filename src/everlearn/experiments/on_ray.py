@@ -1,6 +1,6 @@
-"""Jobs on the machines of a Ray cluster: each is a plain task, which Ray runs again if its node is lost.
+"""Run jobs on a Ray cluster: each is a task, which Ray runs again if its node is lost.
 
-A task writes nothing. Its outcome goes to the driver, so each is there once, whatever was lost on the way.
+A task writes nothing: its outcome is sent to the driver, so it is stored once even if a task ran twice.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from everlearn.experiments.runner import Outcome, Progress, attempt, failure
 
 __all__ = ["on_ray"]
 
-# How often a task is run again whose node or process was lost.
+# How often a task is run again if its node or process is lost.
 RETRIES = 5
-# On a cluster with GPUs, so many runs share one.
+# The number of runs that share a GPU.
 ON_ONE_GPU = 5
 
 
 def on_ray(jobs: Sequence[Job], address: str | None, progress: Progress) -> Iterator[tuple[int, Outcome]]:
-    """Run all jobs; gives the place and the outcome of each as soon as it arrives.
+    """Run all jobs; yields the index and the outcome of each as soon as it ends.
 
-    Those that must be alone come last, one after the other, each on a node that it has to itself.
-    address: the cluster's; by default `$RAY_ADDRESS`, else one that runs on this machine, else a new one.
+    Jobs that must run alone come last, one after the other, each with a node of its own.
+    address: of the cluster; by default `$RAY_ADDRESS`, else the cluster on this machine, else a new one.
     """
     ray = _ray()
     ours = not ray.is_initialized()
@@ -46,7 +46,7 @@ def on_ray(jobs: Sequence[Job], address: str | None, progress: Progress) -> Iter
 
 
 def _arriving(ray: Any, places: dict[Any, int], jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
-    """The place and the outcome of each task as soon as it ends."""
+    """The index and the outcome of each task as soon as it ends."""
     while places:
         ended, _ = ray.wait(list(places))
         for task in ended:
@@ -59,7 +59,7 @@ def _arriving(ray: Any, places: dict[Any, int], jobs: Sequence[Job]) -> Iterator
 
 
 def _ray() -> Any:
-    # Nobody's sweep is counted elsewhere without being asked.
+    # No usage statistics are sent unless the user turns them on.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -69,7 +69,7 @@ def _ray() -> Any:
 
 
 def _check_answers(address: str | None) -> None:
-    """Refuse an address at which nothing answers: Ray itself tries for minutes."""
+    """Raise a ConnectionError if nothing answers at the address: Ray itself retries for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if not port.isdigit():
         return
@@ -91,5 +91,5 @@ def _submit(ray: Any, job: Job) -> Any:
 
 
 def _whole_node(ray: Any) -> float:
-    """The cores of the largest node: a task that asks for all of them waits until the node is free of others."""
+    """The cores of the largest node: a task that requests all of them waits until the node is free."""
     return max((node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]), default=1.0)

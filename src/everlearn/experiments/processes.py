@@ -1,4 +1,4 @@
-"""Jobs in parallel processes of this machine, one thread each."""
+"""Run jobs in parallel processes on this machine, one thread each."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Counts = np.memmap[Any, np.dtype[np.int64]]
 
 
 def in_processes(jobs: Sequence[Job], workers: int, progress: Progress) -> Iterator[tuple[int, Outcome]]:
-    """Run all jobs; gives the place and the outcome of each as soon as it ends.
+    """Run all jobs; yields the index and the outcome of each as soon as it ends.
 
-    A job that takes its process down with it (out of memory, mostly) fails alone: those that were running are
-    tried again one by one, to see which it was. The processes end with this one, whatever ends it.
+    If a process dies (mostly out of memory), the jobs that were running are run again one by one, and only the job
+    that kills its process fails. The processes end with this one, however it ends.
     """
     with tempfile.TemporaryDirectory() as folder, _Watched(Path(folder), len(jobs), progress) as counts:
         waiting = list(range(len(jobs)))
@@ -56,11 +56,11 @@ def _round(
         run_them = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch=workers)
         ended = run_them(delayed(_counted)(jobs[place], counts, place, len(jobs)) for place in list(places))
         try:
-            for one in ended:  # noqa: UP028 - `yield from` would close it before the words below
+            for one in ended:  # noqa: UP028 - `yield from` would close it before `finally`
                 yield one
         finally:
             with warnings.catch_warnings():
-                # Joblib's word on runs that ended while nobody asked for them any more.
+                # Joblib warns of results that were not collected.
                 warnings.filterwarnings("ignore", category=UserWarning, module="joblib")
                 ended.close()
 
@@ -79,7 +79,7 @@ def _killed(error: Exception) -> RuntimeError:
 
 
 def _counted(job: Job, counts: Path, place: int, places: int) -> tuple[int, Outcome]:
-    """Run a job in a process of its own; its progress is a number in a file that the parent watches."""
+    """Run a job in a worker process; it counts its progress in a file that the parent reads."""
     # Ctrl-C reaches every process of a terminal; the parent ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     remove_with_parent(counts.parent)
@@ -98,12 +98,12 @@ def _counted(job: Job, counts: Path, place: int, places: int) -> tuple[int, Outc
 
 
 def _open(path: Path, mode: Any, places: int) -> Counts:
-    """For each job: how many samples it has passed, and whether it has begun."""
+    """For each job: how many samples it has learnt, and whether it has started."""
     return np.memmap(path, np.int64, mode, shape=(2, places))
 
 
 class _Watched:
-    """A file in which jobs count their samples, and a thread that passes on what they counted."""
+    """A file in which jobs count their samples, and a thread that reports the counts."""
 
     def __init__(self, folder: Path, places: int, progress: Callable[[int], None]) -> None:
         self.path = folder / "samples"
@@ -113,11 +113,11 @@ class _Watched:
         self._thread = threading.Thread(target=self._watch)
 
     def begun(self, place: int) -> bool:
-        """Whether a process has taken up this job."""
+        """Whether a process has started this job."""
         return bool(self._shared[1, place])
 
     def forget(self, places: Sequence[int]) -> None:
-        """These jobs will begin anew."""
+        """Reset the counts of jobs that will run again."""
         self._shared[:, list(places)] = 0
 
     def __enter__(self) -> _Watched:
@@ -129,10 +129,10 @@ class _Watched:
         self._thread.join()
 
     def _watch(self) -> None:
-        told = 0
+        reported = 0
         finished = False
         while not finished:
             finished = self._done.wait(0.1)
             now = int(self._shared[0].sum())
-            self._progress(now - told)
-            told = now
+            self._progress(now - reported)
+            reported = now

@@ -1,4 +1,4 @@
-"""A bar that shows how far jobs have come."""
+"""A progress bar for jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["progress_bar"]
 
 @contextmanager
 def progress_bar(what: str, jobs: Sequence[Job]) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, which disappears where there is no terminal."""
+    """A progress bar on standard error; hidden if that is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""One run as it is stored, and whether a record that comes from a file can be one."""
+"""One stored run, and the validation of records that come from a file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Record", "check_record", "check_run"]
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One run, as it is stored.
+    """One stored run.
 
-    key: names the run: a hash of what determines its numbers.
-    job: what was asked for, with the settings that are set beside the benchmark's.
-    settings: every setting that was in force, the network's name included.
-    version: everlearn's, with the commit where known. hardware: in words. started: ISO time, UTC.
-    seconds: of training alone; where result["together"] is above 1, of so many runs together.
-    error: one sentence if it failed. result: what it came to if it did not; accuracies are fractions.
+    key: identifies the run: a hash of everything that determines its numbers.
+    job: the job as JSON values, with the settings that differ from the benchmark's.
+    settings: all settings of the learner, and the name of its network.
+    version: of everlearn, with the commit if known. hardware: a description. started: ISO time, UTC.
+    seconds: of training alone; if result["together"] is above 1, of so many runs together.
+    error: one sentence if the run failed. result: what `codec.encode` returns if it did not.
     """
 
     key: str
@@ -37,7 +37,7 @@ class Record:
 
 
 def check_record(record: Record, where: object) -> Record:
-    """The record, if its values are of the types that they should be; `where` names the file in the ValueError."""
+    """Return the record if its values have the right types; else raise a ValueError that names the file `where`."""
     right = {
         **{
             name: isinstance(getattr(record, name), str) for name in ("key", "version", "hardware", "started")
@@ -49,26 +49,26 @@ def check_record(record: Record, where: object) -> Record:
     }
     for name, is_right in right.items():
         if not is_right:
-            raise _forged(record, name, where)
+            raise _invalid(record, name, where)
     return record
 
 
 def check_run(record: Record, where: object) -> Record:
-    """The record, if it has all that a report shows of a run; `where` names the file in the ValueError."""
+    """Return the record if it has all that a report needs; else raise a ValueError that names the file `where`."""
     check_record(record, where)
     for values, checks, what in ((record.job, OF_A_JOB, "job"), (record.result or {}, OF_A_RESULT, "result")):
         for name, check in checks.items():
             if name in values and not check(values[name]):
-                raise _forged(record, f"{what}'s {name}", where)
+                raise _invalid(record, f"{what}'s {name}", where)
     for name in ("learner", "stream", "seed", "settings"):
         if name not in record.job:
-            raise _forged(record, f"job's {name}", where)
+            raise _invalid(record, f"job's {name}", where)
     if (record.error is None) == (record.result is None):
-        raise _forged(record, "result", where)
+        raise _invalid(record, "result", where)
     return record
 
 
-def _forged(record: Record, what: str, where: object) -> ValueError:
+def _invalid(record: Record, what: str, where: object) -> ValueError:
     key = record.key[:40] if isinstance(record.key, str) else "without a key"
     return ValueError(f"the run {key!r} in {where} is not one that everlearn wrote: its {what} can't be read")
 

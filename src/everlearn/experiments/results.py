@@ -1,6 +1,6 @@
-"""Runs as small JSON files that read well in git: one for each stream and learner.
+"""Runs as small JSON files for version control: one file for each stream and learner.
 
-Runs that differ in nothing but the seed stand together, each on a line of its own.
+Runs that differ in the seed alone form a group, with one line for each run.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from everlearn.experiments.record import Record, check_run
 __all__ = ["MINIATURE", "export", "read"]
 
 FORMAT = 1
-# Of 100 classes, a confusion matrix alone would outweigh all else that a run leaves.
+# The confusion matrix of 100 classes would be larger than the rest of the run.
 CLASSES_WITH_CONFUSION = 20
-# Not the paper's data: a stand-in to try things on.
+# Not a stream of the paper: it is for trying things out.
 MINIATURE = "split-digits"
 SHARED = ("settings", "version", "hardware")
 
 
 def export(records: Iterable[Record], folder: Path) -> list[Path]:
-    """Write runs that ended well into a folder of results, beside those already there; gives the files written.
+    """Add runs that succeeded to a folder of results; returns the files that were written.
 
-    Of a run that is there already, the newer stays. Runs on the miniature `split-digits` stay out.
+    If a run exists already, the newer one is kept. Runs on `split-digits` are left out.
     """
     files: dict[Path, dict[str, Record]] = {}
     for record in records:
@@ -80,7 +80,7 @@ def _line(record: Record) -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Numbers with six digits: a test set of 10,000 images tells no more."""
+    """Numbers with six digits, which is enough for a test set of 10,000 images."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -95,7 +95,7 @@ def _read_file(path: Path) -> list[Record]:
             raise ValueError(f"format {content['format']}")
         records = [
             Record(
-                # By the settings that were in force, whatever the defaults were then.
+                # From the stored settings, since the defaults may have changed since.
                 key=key_of(group["job"] | {"seed": run["seed"]}, group["settings"]),
                 job=group["job"] | {"seed": run["seed"]},
                 **{field: group[field] for field in SHARED},
@@ -109,4 +109,4 @@ def _read_file(path: Path) -> list[Record]:
         ]
         return [check_run(record, path) for record in records]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is no file of results as everlearn writes them ({error!r})") from error
+        raise ValueError(f"{path} is not a valid file of results ({error!r})") from error

@@ -1,4 +1,4 @@
-"""How jobs are run: on a GPU in cohorts, on the CPU in parallel processes, on many machines by Ray."""
+"""Run jobs: in cohorts on a GPU, in parallel processes on the CPU, or on many machines with Ray."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from everlearn.experiments.settings import learner
 
 __all__ = ["Backend", "Job", "Outcome", "attempt", "execute", "execute_all", "open_run", "outcomes"]
 
-# Below so many samples in all, starting processes costs more than it saves.
+# With fewer samples in total, starting processes costs more than it saves.
 WORTH_PROCESSES = 30_000
-# At most so many runs in one cohort: all of them are lost if it is stopped.
+# The most runs in one cohort: if it is stopped, all of them are lost.
 COHORT = 10
-# Runs that can't be captured leave a GPU idle most of the time; so many processes share it.
+# The number of processes that share a GPU for runs that can't be captured, which leave it mostly idle.
 ON_ONE_GPU = 8
 
 Progress = Callable[[int], None]
@@ -48,7 +48,7 @@ def execute(job: Job, progress: Progress | None = None) -> Result:
 
 
 def attempt(job: Job, progress: Progress | None = None) -> Outcome:
-    """Run one job here, whatever comes of it."""
+    """Run one job here; an error becomes part of the outcome."""
     started = _now()
     try:
         return Outcome(execute(job, progress), None, started, hardware(job.device), version())
@@ -62,7 +62,7 @@ def failure(job: Job, error: Exception, started: str | None = None) -> Outcome:
 
 
 def execute_all(jobs: Sequence[Job], progress: Progress | None = None) -> list[Result]:
-    """Run all jobs; the first that fails ends it."""
+    """Run all jobs; the first error is raised."""
     results: dict[int, Result] = {}
     with closing(outcomes(jobs, progress)) as ended:
         for place, outcome in ended:
@@ -80,10 +80,10 @@ def outcomes(
     address: str | None = None,
     workers: int | None = None,
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """Run all jobs, and give the place and the outcome of each as soon as it ends.
+    """Run all jobs; yields the index and the outcome of each as soon as it ends.
 
-    On a GPU, runs of equal shape are one cohort, and what is left runs in processes that share it.
-    workers: how many processes; by default one for each core.
+    On a GPU, runs of equal shape form a cohort, and the others run in processes that share the GPU.
+    workers: number of processes; by default one for each core.
     """
     progress = progress or (lambda samples: None)
     if backend == "ray":
@@ -112,19 +112,19 @@ def outcomes(
 
 
 def _alike(jobs: Sequence[tuple[int, Job]]) -> list[list[int]]:
-    """The places of jobs that differ in seed and settings alone, in groups that a cohort can take."""
+    """Indices of jobs that differ in seed and settings alone, in groups of at most the size of a cohort."""
     groups: dict[str, list[int]] = {}
     for place, job in jobs:
-        told = json.dumps({**job.plain(), "seed": None, "settings": None}, sort_keys=True)
+        common = json.dumps({**job.plain(), "seed": None, "settings": None}, sort_keys=True)
         shape = {name: value for name, value in job.settings.items() if name in ("network", "iterations")}
-        groups.setdefault(told + json.dumps(shape, sort_keys=True), []).append(place)
+        groups.setdefault(common + json.dumps(shape, sort_keys=True), []).append(place)
     return [
         group[start : start + COHORT] for group in groups.values() for start in range(0, len(group), COHORT)
     ]
 
 
 def _cohorts(jobs: dict[int, Job], progress: Progress) -> Iterator[tuple[int, Outcome]]:
-    """Run of these jobs together what can; nothing is given of the others."""
+    """Run together those of these jobs that can; yields nothing for the others."""
     passed = 0
 
     def count(samples: int) -> None:
@@ -154,13 +154,13 @@ def _cohorts(jobs: dict[int, Job], progress: Progress) -> Iterator[tuple[int, Ou
 
 
 def _say_why_alone(jobs: Collection[int], error: Exception) -> None:
-    """Which of them is to blame shows when each runs by itself."""
+    """Print why these runs can't share a cohort; each then runs on its own."""
     said = " ".join(f"{type(error).__name__}: {error}".split())
-    print(f"{len(jobs)} runs can't run together ({said}); each runs by itself", file=sys.stderr)
+    print(f"{len(jobs)} runs can't run together ({said}); each runs on its own", file=sys.stderr)
 
 
 def open_run(job: Job, progress: Progress | None = None) -> Run:
-    """The learner of a job before its stream, ready to run."""
+    """The run of a job, ready to start."""
     source = job.open_stream()
     options = RunOptions(
         evaluator=job.evaluator,

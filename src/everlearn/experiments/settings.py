@@ -33,7 +33,7 @@ def learner(
 ) -> Learner:
     """The learner of this name, with the benchmark's settings where a stream is named.
 
-    stream: the stream it will meet. network, settings: what to set otherwise.
+    stream: the stream that it will learn. network, settings: values that replace the benchmark's.
 
     >>> from everlearn import stream
     >>> learner("cope", stream=stream("split-digits"), momentum=0.9).settings.memory_size
@@ -68,7 +68,7 @@ def merged_settings(learner: str, stream: str, imbalanced: bool, given: dict[str
 def settings_in_force(learner: str, stream: str, imbalanced: bool, given: dict[str, Any]) -> dict[str, Any]:
     """Every setting of a learner on a stream, checked, and its network's name.
 
-    given: what is set otherwise than the benchmark has it.
+    given: settings that replace the benchmark's.
 
     >>> settings_in_force("cope", "split-mnist", False, {"momentum": 0.5})["memory_size"]
     2000
@@ -77,7 +77,7 @@ def settings_in_force(learner: str, stream: str, imbalanced: bool, given: dict[s
 
 
 def check_settings(learner: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Every setting of a learner with these given, and its network; refuses what is no setting or no value of one."""
+    """All settings of a learner with these given; raises a ValueError for an unknown name or a wrong value."""
     kind = learners.find(learner)
     given = dict(given)
     network = given.pop("network", DEFAULT_NETWORK)
@@ -104,7 +104,7 @@ def read_benchmark(text: str, name: str) -> dict[str, Any]:
     benchmark = tomllib.loads(text)
     for variant, of_learners in benchmark.items():
         if variant not in ("balanced", "imbalanced"):
-            raise ValueError(f"{name}: there is no variant {variant!r}, but balanced and imbalanced")
+            raise ValueError(f"{name}: there is no variant {variant!r}, only balanced and imbalanced")
         if isinstance(of_learners, str):
             other, stream = of_learners.split(" of ")
             benchmark[variant] = _benchmark(stream)[other]

@@ -1,4 +1,4 @@
-"""Where runs are kept: one SQLite file, which several processes may write to and which outlives a kill."""
+"""The store of runs: one SQLite file that several processes may write to at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Record", "Store", "record"]
 FORMAT = 1
 PATIENCE = 60.0  # seconds that one writer waits for another
 FIELDS = [field.name for field in dataclasses.fields(Record)]
-# What each kind of error of SQLite's means for a person, by how its name begins.
+# Messages for SQLite's errors, by the beginning of their names.
 SENTENCES = {
     "SQLITE_BUSY": "is in use by another process; wait until that ends, and run the same command again",
     "SQLITE_LOCKED": "is in use by another process; wait until that ends, and run the same command again",
@@ -41,7 +41,7 @@ create table if not exists runs (
     error text, result text
 )
 """
-# A done run replaces a failed one of the same key, a failed one an older failure; nothing replaces a done run.
+# A run that succeeded replaces a failed one of the same key; a failure replaces an older failure.
 ADD = """
 insert into runs values (:key, :job, :settings, :version, :hardware, :started, :seconds, :error, :result)
 on conflict (key) do update set
@@ -52,7 +52,7 @@ where runs.error is not null
 
 
 class Store:
-    """The runs in one file, created with its folders if it is not there.
+    """The runs in one file, which is created with its folders if it does not exist.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +66,7 @@ class Store:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(
-                f"{self.path} is no store of runs, since its folder can't be made ({error.strerror}); "
+                f"{self.path} is not a store of runs, since its folder can't be created ({error.strerror}); "
                 "name another file"
             ) from None
         with self._open(write=not self.path.exists()) as connection:
@@ -77,7 +77,7 @@ class Store:
         parts = connection.execute("select type, name from sqlite_master where type != 'index'").fetchall()
         if found not in (0, FORMAT) or (found == 0 and parts):
             raise ValueError(
-                f"{self.path} is no store of this version's runs (format {found}, not {FORMAT}); name another file"
+                f"{self.path} is not a store of this version (format {found}, not {FORMAT}); name another file"
             )
         if found == 0:
             connection.execute("pragma journal_mode = wal")
@@ -86,9 +86,7 @@ class Store:
             connection.execute(f"pragma user_version = {FORMAT}")
             connection.execute("commit")
         elif [tuple(part) for part in parts] != [("table", "runs")] or self._columns(connection) != FIELDS:
-            raise ValueError(
-                f"{self.path} is no store of runs (it holds other tables than one of runs); name another file"
-            )
+            raise ValueError(f"{self.path} is not a store of runs (it has other tables); name another file")
 
     def _columns(self, connection: sqlite3.Connection) -> list[str]:
         return [column[0] for column in connection.execute("select * from runs limit 0").description]
@@ -97,7 +95,7 @@ class Store:
     def _open(self, write: bool = False) -> Iterator[sqlite3.Connection]:
         """One connection per operation: none is carried into another thread or process.
 
-        What SQLite says of a file becomes a ValueError in one sentence.
+        An error of SQLite becomes a ValueError in one sentence.
         """
         try:
             with closing(self._connect(write)) as connection:
@@ -107,28 +105,28 @@ class Store:
             raise ValueError(_sentence(self.path, error)) from None
 
     def _connect(self, write: bool) -> sqlite3.Connection:
-        """A connection; to a file that can only be read, where nothing is to be written."""
+        """A connection; also to a read-only file if nothing is to be written."""
         connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
         try:
             connection.execute("pragma user_version")
         except sqlite3.OperationalError:
             connection.close()
-            log = Path(f"{self.path}-wal")  # what was written last, if the file itself does not have it yet
+            log = Path(f"{self.path}-wal")  # the latest writes, if they are not in the file itself yet
             if write or not self.path.is_file() or (log.exists() and log.stat().st_size):
                 raise
-            # SQLite keeps a file beside its log, which it can't where the folder is read-only.
+            # SQLite can't create the index of its log in a read-only folder.
             uri = f"{self.path.absolute().as_uri()}?immutable=1"
             return sqlite3.connect(uri, uri=True, isolation_level=None)
         return connection
 
     def check_writable(self) -> None:
-        """Raise a ValueError in one sentence where a run could not be kept; nothing is written."""
+        """Raise a ValueError if a run could not be stored; nothing is written."""
         with self._open(write=True) as connection:
             connection.execute("begin immediate")
             connection.execute("rollback")
 
     def add(self, record: Record) -> bool:
-        """Keep a run, unless it is already there and done; says whether it was kept."""
+        """Store a run unless it is stored already and succeeded; returns whether it was stored."""
         row = dataclasses.asdict(record)
         for name in ("job", "settings", "result"):
             row[name] = None if row[name] is None else json.dumps(row[name])
@@ -136,7 +134,7 @@ class Store:
             return connection.execute(ADD, row).rowcount > 0
 
     def get(self, key: str) -> Record | None:
-        """The run of this key, if it is there."""
+        """The run with this key, or None."""
         with self._open() as connection:
             row = connection.execute("select * from runs where key = ?", (key,)).fetchone()
         return None if row is None else self._read(row)
@@ -159,11 +157,11 @@ class Store:
         return check_record(Record(**values), self.path)
 
     def merge(self, records: Iterable[Record]) -> int:
-        """Take over those runs of another store that this one lacks; says how many came in."""
+        """Add those runs that this store does not have; returns how many were added."""
         return sum(self._lacks(record) and self.add(record) for record in records)
 
     def _lacks(self, record: Record) -> bool:
-        """Whether there is no such run here, or but a failed one that is older or that this one makes up for."""
+        """Whether the store has no such run, or one that failed where this one is newer or succeeded."""
         there = self.get(record.key)
         return there is None or (record.error is None, record.started) > (there.error is None, there.started)
 
@@ -174,11 +172,11 @@ def _sentence(path: Path, error: sqlite3.Error) -> str:
     for kind, words in SENTENCES.items():
         if name.startswith(kind):
             return f"{path} {words}"
-    return f"{path} is no store of runs ({error}); name another file, or one that does not exist yet"
+    return f"{path} is not a store of runs ({error}); name another file, or one that does not exist yet"
 
 
 def record(job: Job, outcome: Outcome) -> Record:
-    """The run of a job, as it is stored."""
+    """The record of a job and its outcome."""
     result, error = outcome.result, outcome.error
     return Record(
         key(job),

@@ -1,4 +1,4 @@
-r"""The claims of the paper's text, each as checks over cells, and what our runs say to them.
+r"""The claims of the paper's text, each as checks over cells, and whether our runs confirm them.
 
 A check is one line, for example
 
@@ -43,7 +43,7 @@ NOT_MEASURED, HOLDS, LARGER, SMALLER, UNCLEAR, FAILS = (
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """What stands on one side of a check: a metric of the cells of an experiment that have all these words."""
+    """One side of a check: a metric of the cells of an experiment that have all these words."""
 
     metric: str
     experiment: str
@@ -63,7 +63,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What the paper says, where, and how it is checked; `note` tells how the words were read."""
+    """A sentence of the paper, its source, and its checks. note: how the sentence was interpreted."""
 
     text: str
     source: str
@@ -73,7 +73,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What our runs say to a check. difference: a − b, ours; paper: the same in the paper, where it prints both."""
+    """The verdict of our runs on a check. difference: our a − b. paper: a − b in the paper, where it prints both."""
 
     check: Check
     verdict: str
@@ -83,7 +83,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """What our runs say to a claim."""
+    """The verdict of our runs on a claim."""
 
     claim: Claim
     findings: tuple[Finding, ...]
@@ -114,9 +114,9 @@ def parse(text: str) -> Check:
     """
     found = CHECK.fullmatch(text.strip())
     if found is None or (found["above"] is None and found["alike"] is None and found["points"] is None):
-        raise ValueError(f"{text!r} is no check; write a > b, a - b = points, or a ~ b within margin")
+        raise ValueError(f"{text!r} is not a check; write a > b, a - b = points, or a ~ b within margin")
     if (found["alike"] is None) != (found["margin"] is None):
-        raise ValueError(f"{text!r}: a margin belongs to ~, and ~ needs one")
+        raise ValueError(f"{text!r}: ~ needs a margin, and only ~ takes one")
     a, b = (
         Side(
             found[f"{side}metric"] or "accuracy",
@@ -163,7 +163,7 @@ def claims() -> list[Claim]:
 
 
 def judge(claim: Claim, tables: Sequence[Table]) -> Judgement:
-    """What the runs in these tables say to a claim."""
+    """The verdict of the runs in these tables on a claim."""
     return Judgement(claim, tuple(_finding(check, tables) for check in claim.checks))
 
 
@@ -180,7 +180,7 @@ def _finding(check: Check, tables: Sequence[Table]) -> Finding:
         both = fmean(ours_a.values()) - fmean(ours_b.values())
         difference = Difference(both, both, both, 0.0, min(len(ours_a), len(ours_b)))
         if check.a.metric == "speed" and _machines(a) != _machines(b):
-            difference = None  # speeds of different machines tell nothing of each other
+            difference = None  # speeds on different machines can't be compared
     else:
         difference = significance.paired(ours_a, ours_b)
     return Finding(check, _verdict(check, difference), difference, paper)
@@ -207,7 +207,7 @@ def _verdict(check: Check, difference: Difference | None) -> str:
 
 
 def cells_of(side: Side, tables: Sequence[Table], text: str) -> list[MeasuredCell]:
-    """The cells that a side speaks of; that there are none is a mistake in the claim."""
+    """The cells of one side of a check; a ValueError if there are none."""
     known = {table.experiment.name for table in tables}
     if side.experiment not in known:
         raise ValueError(

@@ -1,6 +1,6 @@
-"""The file that defines an experiment: reading it, checking it, and making it small.
+"""The TOML file that defines an experiment: read it, check it, and make the small version of it.
 
-Every cell of a panel is a row and a column. Its job is what the panel says for `all`, then the row, then the column.
+Every cell of a panel has a row and a column. Its job merges the values of `all`, then the row, then the column.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from everlearn.streams.scenarios import check as check_scenario
 
 __all__ = ["cells", "check", "in_small", "parse"]
 
-# What a key holds, in the file, in a panel, and in what makes a job.
+# The type of every key: of the file, of a panel, and of a job.
 FILE = {"title": str, "source": str, "place": int, "seeds": int, "notes": list, "panels": list}
 PANEL = {
     "title": str,
@@ -48,18 +48,18 @@ MEASURES = ("accuracy", "resources")
 SMALL_STREAM = "split-digits"
 SMALL_SEEDS = 2
 SMALL_EPOCHS = 10
-# Split-Digits has a tenth of Split-MNIST's memory, as in its settings. Its 1,442 samples are few batches of 200:
-# larger batches are a fifth. Neither is below one exemplar for each class, which is also the paper's batch.
+# Split-Digits has a tenth of Split-MNIST's memory, as in its settings. Its 1,442 samples make few batches of 200,
+# so larger batches are a fifth. Neither goes below one exemplar for each class, which is also the paper's batch.
 SMALL_MEMORY = 10
 SMALL_BATCH = 5
 LEAST = 10
 # As far below the settings of Split-Digits as the paper's low capacity is below those of Split-MNIST.
 SMALL_CAPACITY = {"hidden": 100, "memory_size": 30, "iterations": 5}
-SMALL_VIEWS = "In small, images of 8 x 8 are learnt as they are: to shift them is too much for their size."
+SMALL_VIEWS = "In small, images of 8 x 8 are not shifted: they are too small for it."
 
 
 def parse(text: str, name: str) -> dict[str, Any]:
-    """The text of such a file, with five seeds where it says nothing else."""
+    """The content of such a file, with the defaults filled in."""
     try:
         return {"place": 0, "seeds": 5, "source": ""} | tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -67,7 +67,7 @@ def parse(text: str, name: str) -> dict[str, Any]:
 
 
 def check(definition: dict[str, Any], name: str) -> None:
-    """Refuse a definition that can't be run, with a sentence that says where and why."""
+    """Raise a ValueError for a definition that can't be run; it says where the mistake is."""
     _check_keys(definition, FILE, ("title", "panels"), name)
     if definition["seeds"] < 1:
         raise ValueError(f"{name}: seeds must be at least 1, not {definition['seeds']}")
@@ -91,15 +91,15 @@ def _check_panel(panel: Any, name: str) -> None:
         if not panel[group]:
             raise ValueError(f"{where}: {group} is empty, so there is nothing to run")
     _check_keys(panel.get("all", {}), JOB, (), f"{where}, all")
-    for column, told in panel["columns"].items():
-        _check_keys(told, JOB, (), f"{where}, column {column!r}")
-    for row, told in panel["rows"].items():
-        _check_keys(told, JOB | {"columns": list}, (), f"{where}, row {row!r}")
-        _check_texts(told.get("columns", []), "columns", f"{where}, row {row!r}")
-        for column in told.get("columns", ()):
+    for column, values in panel["columns"].items():
+        _check_keys(values, JOB, (), f"{where}, column {column!r}")
+    for row, values in panel["rows"].items():
+        _check_keys(values, JOB | {"columns": list}, (), f"{where}, row {row!r}")
+        _check_texts(values.get("columns", []), "columns", f"{where}, row {row!r}")
+        for column in values.get("columns", ()):
             _check_known(column, "column", panel["columns"], f"{where}, row {row!r}")
-    for row, column, told in cells(panel):
-        _check_job(told, f"{where}, row {row!r}, column {column!r}")
+    for row, column, values in cells(panel):
+        _check_job(values, f"{where}, row {row!r}, column {column!r}")
     _check_published(panel, where)
 
 
@@ -110,13 +110,13 @@ def cells(panel: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
             if column not in of_row.get("columns", panel["columns"]):
                 continue
             parts = (panel.get("all", {}), of_row, of_column)
-            told: dict[str, Any] = {}
+            values: dict[str, Any] = {}
             settings: dict[str, Any] = {}
             for part in parts:
-                told |= part
+                values |= part
                 settings |= part.get("settings", {})
-            told.pop("columns", None)
-            yield row, column, told | {"settings": settings}
+            values.pop("columns", None)
+            yield row, column, values | {"settings": settings}
 
 
 def _check_keys(given: Any, known: dict[str, Any], wanted: tuple[str, ...], where: str) -> None:
@@ -142,7 +142,7 @@ def _check_keys(given: Any, known: dict[str, Any], wanted: tuple[str, ...], wher
 def _check_texts(given: list[Any], name: str, where: str) -> None:
     for value in given:
         if not isinstance(value, str):
-            raise ValueError(f"{where}: {name} is a list of texts, and {value!r} is none")
+            raise ValueError(f"{where}: {name} must hold strings, not {value!r}")
 
 
 def _check_known(name: str, what: str, known: Any, where: str) -> None:
@@ -150,26 +150,26 @@ def _check_known(name: str, what: str, known: Any, where: str) -> None:
         raise ValueError(f"{where}: there is no {what} {name!r}{nearest(name, known)}")
 
 
-def _check_job(told: dict[str, Any], where: str) -> None:
+def _check_job(values: dict[str, Any], where: str) -> None:
     for name in ("learner", "stream"):
-        if name not in told:
+        if name not in values:
             raise ValueError(f"{where}: no {name} is named, neither for all nor by the row or the column")
-    _check_known(told["stream"], "stream", names(), where)
+    _check_known(values["stream"], "stream", names(), where)
     for name in ("batch_size", "epochs"):
-        if told.get(name, 1) < 1:
-            raise ValueError(f"{where}: {name} must be at least 1, not {told[name]}")
+        if values.get(name, 1) < 1:
+            raise ValueError(f"{where}: {name} must be at least 1, not {values[name]}")
     try:
-        check_scenario(told.get("scenario", "split"), told.get("amount"), told.get("imbalance"))
-        if told["learner"] in learners.registry():
-            imbalanced = told.get("imbalance") is not None
-            settings_in_force(told["learner"], told["stream"], imbalanced, told["settings"])
-        elif told["learner"] not in PAPER:
-            learners.find(told["learner"])
+        check_scenario(values.get("scenario", "split"), values.get("amount"), values.get("imbalance"))
+        if values["learner"] in learners.registry():
+            imbalanced = values.get("imbalance") is not None
+            settings_in_force(values["learner"], values["stream"], imbalanced, values["settings"])
+        elif values["learner"] not in PAPER:
+            learners.find(values["learner"])
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: {error}") from None
 
 
-# The learners of the paper. One that does not exist here yet is known, and skipped in words.
+# The learners of the paper. One that is not implemented is skipped with a message.
 PAPER = (
     "iid-offline", "iid-online", "finetune", "gem", "icarl", "curl", "cn-dpm",
     "reservoir", "mir", "gss", "cope-ce", "cope",
@@ -185,7 +185,9 @@ def _check_published(panel: dict[str, Any], where: str) -> None:
             )
         for column, printed in of_row.items():
             if (row, column) not in there:
-                raise ValueError(f"{where}: a value is published for {row!r}, {column!r}, which is no cell")
+                raise ValueError(
+                    f"{where}: a value is published for {row!r}, {column!r}, which is not a cell"
+                )
             values = list(printed.values()) if isinstance(printed, dict) else printed
             if isinstance(printed, dict):
                 _check_keys(
@@ -204,16 +206,16 @@ def _check_published(panel: dict[str, Any], where: str) -> None:
 
 
 def in_small(definition: dict[str, Any]) -> dict[str, Any]:
-    """The same experiment on Split-Digits: its first stream there, with a tenth of the memory, a fifth of larger
-    batches, at most ten epochs and two seeds.
+    """The small version of an experiment: its first stream becomes Split-Digits, with a tenth of the memory, a fifth
+    of larger batches, at most ten epochs and two seeds.
 
-    What is published is of other streams, and left out; so are views of images, which are too small for them.
+    Published numbers are of other streams and left out, and so are views of images, which are too small for them.
     """
     small = copy.deepcopy(definition)
     small["seeds"] = SMALL_SEEDS
-    first = next(told["stream"] for panel in small["panels"] for _, _, told in cells(panel))
+    first = next(values["stream"] for panel in small["panels"] for _, _, values in cells(panel))
     panels = [panel for panel in small["panels"] if panel.get("all", {}).get("stream", first) == first]
-    viewed = any("augmentation" in told["settings"] for panel in panels for _, _, told in cells(panel))
+    viewed = any("augmentation" in values["settings"] for panel in panels for _, _, values in cells(panel))
     if viewed and first != SMALL_STREAM:
         small["notes"] = [*small.get("notes", ()), SMALL_VIEWS]
     for panel in panels:
@@ -226,65 +228,67 @@ def in_small(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_small(panel: dict[str, Any], first: str) -> None:
-    """Bring what a panel has of this stream to Split-Digits; the rest goes."""
+    """Move the cells of this stream to Split-Digits, and remove the others."""
     panel.pop("published", None)
     panel["title"], panel["all"] = _smaller(panel["title"], panel.get("all", {}), first)
-    called: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for group in ("columns", "rows"):
-        there = {name: told for name, told in panel[group].items() if told.get("stream", first) == first}
+        there = {
+            name: values for name, values in panel[group].items() if values.get("stream", first) == first
+        }
         panel[group] = {}
-        for name, told in there.items():
-            if "columns" in told:
-                told["columns"] = [called[column] for column in told["columns"] if column in called]
-            small, told = _smaller(name, told, first)
+        for name, values in there.items():
+            if "columns" in values:
+                values["columns"] = [renamed[column] for column in values["columns"] if column in renamed]
+            small, values = _smaller(name, values, first)
             if group == "columns":
-                called[name] = small
+                renamed[name] = small
             elif first.endswith("-mini"):
-                _lessen_capacity(told, panel["all"])
-            panel[group].setdefault(small, told)
+                _reduce_capacity(values, panel["all"])
+            panel[group].setdefault(small, values)
 
 
-def _smaller(name: str, told: dict[str, Any], first: str) -> tuple[str, dict[str, Any]]:
-    """A row or a column in small, under a name that says so."""
-    kind = learners.registry().get(told.get("learner", ""))
-    if "epochs" in told or (kind is not None and kind.horizon.epochs > SMALL_EPOCHS):
-        told["epochs"] = min(told.get("epochs", SMALL_EPOCHS), SMALL_EPOCHS)
+def _smaller(name: str, values: dict[str, Any], first: str) -> tuple[str, dict[str, Any]]:
+    """The small version of a row or a column, renamed accordingly."""
+    kind = learners.registry().get(values.get("learner", ""))
+    if "epochs" in values or (kind is not None and kind.horizon.epochs > SMALL_EPOCHS):
+        values["epochs"] = min(values.get("epochs", SMALL_EPOCHS), SMALL_EPOCHS)
     if first == SMALL_STREAM:
-        return name, told
-    settings = told.get("settings", {})
+        return name, values
+    settings = values.get("settings", {})
     for view in ("augmentation", "width", "colour", "mirrored"):
         settings.pop(view, None)
     if "memory_size" in settings:
-        name, settings["memory_size"] = _lessened(name, settings["memory_size"], SMALL_MEMORY)
-    if "batch_size" in told:
-        # Batches that a learner has to itself are those of its own regime, which takes many steps.
-        share = SMALL_BATCH if kind is None else told["batch_size"]
-        name, told["batch_size"] = _lessened(name, told["batch_size"], share)
-    if told.get("stream") == first:
-        told["stream"] = SMALL_STREAM
-    return _on_small_stream(name, first), told
+        name, settings["memory_size"] = _reduced(name, settings["memory_size"], SMALL_MEMORY)
+    if "batch_size" in values:
+        # A batch size set for one learner is part of its method, and stays.
+        share = SMALL_BATCH if kind is None else values["batch_size"]
+        name, values["batch_size"] = _reduced(name, values["batch_size"], share)
+    if values.get("stream") == first:
+        values["stream"] = SMALL_STREAM
+    return _on_small_stream(name, first), values
 
 
-def _lessened(name: str, size: int, share: int) -> tuple[str, int]:
-    """A size divided by a share, and the name of what has it.
+def _reduced(name: str, size: int, share: int) -> tuple[str, int]:
+    """A size divided by `share`, and the name with the new size in it.
 
-    >>> _lessened("memory 2000", 2000, 10), _lessened("batch size 20", 20, 5), _lessened("memory 5", 5, 10)
+    >>> _reduced("memory 2000", 2000, 10), _reduced("batch size 20", 20, 5), _reduced("memory 5", 5, 10)
     (('memory 200', 200), ('batch size 10', 10), ('memory 5', 5))
     """
     less = min(size, max(LEAST, size // share))
     return re.sub(rf"\b{size}\b", str(less), name), less
 
 
-def _lessen_capacity(told: dict[str, Any], for_all: dict[str, Any]) -> None:
-    """Give a row the low capacity, in what its learner has of it and nobody set otherwise."""
-    learner = told.get("learner", for_all.get("learner"))
+def _reduce_capacity(values: dict[str, Any], for_all: dict[str, Any]) -> None:
+    """Give a row the low capacity, in those settings that its learner has and the file does not set."""
+    learner = values.get("learner", for_all.get("learner"))
     usual = benchmark_settings(learner, SMALL_STREAM, False) if learner is not None else {}
     less = {name: value for name, value in SMALL_CAPACITY.items() if name in usual}
-    told["settings"] = less | for_all.get("settings", {}) | told.get("settings", {})
+    values["settings"] = less | for_all.get("settings", {}) | values.get("settings", {})
 
 
 def _on_small_stream(name: str, first: str) -> str:
-    """A name with the small stream in place of this one, in capitals where that one is.
+    """A name with the small stream in place of this one, capitalised in the same way.
 
     >>> _on_small_stream("split-mnist", "split-mnist"), _on_small_stream("Split-MNIST: accuracy", "split-mnist")
     ('split-digits', 'Split-Digits: accuracy')

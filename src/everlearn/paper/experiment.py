@@ -1,4 +1,4 @@
-"""An experiment of the paper, or a user's own: tables of cells, each with its jobs and what the paper printed."""
+"""An experiment of the paper, or your own: tables of cells, with their jobs and the paper's numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Measure = Literal["accuracy", "resources"]
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """What the paper printed, in percent, and where."""
+    """A number of the paper in percent, and where it is printed."""
 
     mean: float
     std: float | None
@@ -35,7 +35,7 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One number of the paper: its jobs are one for each seed; none, if the learner does not exist here."""
+    """One number of the paper. jobs: one for each seed; empty if the learner is not implemented."""
 
     row: str
     column: str
@@ -45,9 +45,9 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """A table, or a figure of lines or bars over an axis, which the columns are.
+    """A table, or a figure of lines or bars whose axis is the columns.
 
-    measure: what a cell shows of its runs: the accuracy at the end, or the time and the memory they took.
+    measure: what a cell shows: the accuracy at the end, or the time and memory that the runs took.
     """
 
     title: str
@@ -73,9 +73,9 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What belongs to one table or figure. source: where in the paper. notes: what a reader should know.
+    """A table or figure of the paper. source: where it is in the paper. notes: what a reader should know.
 
-    missing: learners of the paper that do not exist here.
+    missing: learners of the paper that are not implemented.
     """
 
     name: str
@@ -86,14 +86,14 @@ class Experiment:
     missing: tuple[str, ...] = ()
 
     def jobs(self) -> list[Job]:
-        """All jobs, those that give the same numbers once."""
+        """All jobs; those that give the same numbers appear once."""
         return list(
             {key(job): job for panel in self.panels for cell in panel.cells for job in cell.jobs}.values()
         )
 
 
 class NothingLeft(ValueError):
-    """An experiment has none of the learners on none of the streams that are asked for."""
+    """An experiment has no cell with the selected learners and streams."""
 
 
 def experiments() -> list[str]:
@@ -129,14 +129,14 @@ def experiment(name_or_path: str | os.PathLike[str], options: RunOptions | None 
     panels = []
     for panel in definition["panels"]:
         chosen = []
-        for row, column, told in cells(panel):
-            learner = told["learner"]
-            if (learners and learner not in learners) or (streams and told["stream"] not in streams):
+        for row, column, values in cells(panel):
+            learner = values["learner"]
+            if (learners and learner not in learners) or (streams and values["stream"] not in streams):
                 continue
             exists = learner in all_learners.registry()
             if not exists:
                 missing[learner] = None
-            jobs = tuple(_job(told | where, seed) for seed in range(seeds)) if exists else ()
+            jobs = tuple(_job(values | where, seed) for seed in range(seeds)) if exists else ()
             chosen.append(Cell(row, column, jobs, _published(panel, row, column)))
         if chosen:
             measure = panel.get("measure", "accuracy")
@@ -149,12 +149,12 @@ def experiment(name_or_path: str | os.PathLike[str], options: RunOptions | None 
     return Experiment(name, definition["title"], definition["source"], tuple(panels), notes, tuple(missing))
 
 
-def _job(told: dict[str, Any], seed: int) -> Job:
-    told = dict(told)
-    epochs = told.pop("epochs", None)
-    own = all_learners.find(told["learner"]).horizon
+def _job(values: dict[str, Any], seed: int) -> Job:
+    values = dict(values)
+    epochs = values.pop("epochs", None)
+    own = all_learners.find(values["learner"]).horizon
     horizon = None if epochs in (None, own.epochs) else dataclasses.replace(own, epochs=epochs)
-    return Job(seed=seed, horizon=horizon, **told)
+    return Job(seed=seed, horizon=horizon, **values)
 
 
 def _published(panel: dict[str, Any], row: str, column: str) -> Published | None:
@@ -169,10 +169,10 @@ def _published(panel: dict[str, Any], row: str, column: str) -> Published | None
 def check_wanted(names: Collection[str | os.PathLike[str]], options: RunOptions) -> None:
     """Raise a ValueError for a learner or a stream that none of these experiments has."""
     definitions = [in_small(_find(name)[1]) if options.quick else _find(name)[1] for name in names]
-    jobs = [told for each in definitions for panel in each["panels"] for _, _, told in cells(panel)]
+    jobs = [values for each in definitions for panel in each["panels"] for _, _, values in cells(panel)]
     who = os.path.basename(next(iter(names))) if len(names) == 1 else "no experiment"
     for what, wanted in (("learner", options.learners), ("stream", options.streams)):
-        known = list(dict.fromkeys(told[what] for told in jobs))
+        known = list(dict.fromkeys(values[what] for values in jobs))
         for given in wanted:
             if given not in known:
                 has = "has no" if len(names) == 1 else "has the"
@@ -190,7 +190,7 @@ def _find(name_or_path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
         )
     if not path.is_file():
         raise ValueError(
-            f"{path} is not there; an experiment of your own is such a file, see docs/reproduce.md"
+            f"{path} does not exist; docs/reproduce.md explains how to write an experiment of your own"
         )
     return path.stem, _checked(_text(path), path.name)
 
@@ -199,7 +199,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name} can't be read: it is no text in UTF-8 ({error})") from None
+        raise ValueError(f"{path.name} can't be read: it is not UTF-8 text ({error})") from None
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Runs that belong to no table of the paper, in a table of their own: nothing in a store stays unseen."""
+"""A table of the runs that belong to no experiment, so that the report shows every run of a store."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from everlearn.experiments.store import Record
 from everlearn.paper.experiment import Cell, Experiment, Panel
 from everlearn.paper.tables import MeasuredCell, Table
 
-__all__ = ["others"]
+__all__ = ["other_runs"]
 
-# What names the row of a run, and what is told in the column where it is not the usual.
+# Usual values, which the names of columns leave out.
 USUAL = {"imbalance": None, "batch_size": 10, "scenario": "split", "amount": None}
 
 
-def others(records: Sequence[Record], tables: Sequence[Table]) -> list[Table]:
-    """A table of the runs that are in none of these, a row for each learner and its settings."""
+def other_runs(records: Sequence[Record], tables: Sequence[Table]) -> list[Table]:
+    """A table of the runs that are in none of these tables, with a row for each learner and its settings."""
     shown = {run.key for table in tables for cell in table.cells for run in (*cell.runs, *cell.failed)}
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
@@ -40,10 +40,10 @@ def _row(job: dict[str, Any]) -> str:
 
 
 def _column(job: dict[str, Any]) -> str:
-    told = {
+    named = {
         name: value for name, value in job.items() if name not in ("learner", "stream", "seed", "settings")
     }
-    unusual = [f"{k} = {_plain(v)}" for k, v in told.items() if k not in USUAL or USUAL[k] != v]
+    unusual = [f"{k} = {_plain(v)}" for k, v in named.items() if k not in USUAL or USUAL[k] != v]
     return ", ".join([job["stream"], *unusual])
 
 

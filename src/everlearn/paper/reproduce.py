@@ -1,4 +1,4 @@
-"""Every table and figure of the paper by one call, which goes on where it stopped."""
+"""Reproduce a table or figure of the paper; a call that was interrupted resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def reproduce(name: str | os.PathLike[str], options: RunOptions | None = None) -
 
 
 def _before(begun: Plan) -> list[str]:
-    """What a person should know before it begins."""
+    """Messages to print before the runs start."""
     lines = [f"{learner} is not implemented yet, and is left out" for learner in begun.missing]
     if begun.done:
         again = f", {begun.failed} of them failed before" if begun.failed else ""

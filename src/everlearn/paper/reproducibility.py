@@ -1,9 +1,9 @@
 """REPRODUCIBILITY.md from the runs in `results/`: every number of the paper, ours, and a verdict on every claim.
 
     python -m everlearn.paper.reproducibility            writes REPRODUCIBILITY.md
-    python -m everlearn.paper.reproducibility --add runs/store.sqlite     takes over new runs first
+    python -m everlearn.paper.reproducibility --add runs/store.sqlite     adds new runs first
 
-Both are run where the folder `results/` lies.
+Run both in the folder that contains `results/`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Known = dict[tuple[str, str, str], list[str]]
 RESULTS, PAGE = Path("results"), Path("REPRODUCIBILITY.md")
 PAPER_SEEDS = 5
 NEGLIGIBLE = 0.5
-"""Points that make no difference, however sure they are."""
+"""A difference of fewer points counts as agreement, even if it is significant."""
 MANY = 6
 WITHIN_NOISE = "agrees within noise"
 
@@ -49,10 +49,10 @@ every claim of its text. This page is made from the runs in `results/` by
 Accuracy is the unweighted mean over tasks at the end of the stream, on the full test set, in percent; ± is the
 standard deviation over seeds. A number of ours **agrees** with the paper's if it lies inside the paper's mean ±
 standard deviation, or less than half a point away; it agrees **within noise** if it lies outside, but Welch's t-test
-over the seeds of both does not tell them apart (p ≥ 0.05); else it is **higher** or **lower**.
+over the seeds of both finds no significant difference (p ≥ 0.05); otherwise it is **higher** or **lower**.
 
 A claim **holds** where the 95 % interval of the difference, paired over seeds, lies above zero; by more or by less,
-where the paper's number lies outside that interval; it is **unclear** where the interval has zero in it.
+where the paper's number lies outside that interval; it is **unclear** where the interval contains zero.
 """
 
 
@@ -69,7 +69,7 @@ def render(records: Sequence[Record]) -> str:
 
 
 def _state(filled: Sequence[Table], records: Sequence[Record]) -> str:
-    """How much there is, and where it ran."""
+    """The number of runs and of numbers that agree, and the machines."""
     # A figure repeats numbers of the tables.
     printed = [
         cell for table in filled if table.figure == "table" for cell in table.cells if cell.cell.published
@@ -77,11 +77,11 @@ def _state(filled: Sequence[Table], records: Sequence[Record]) -> str:
     measured = [cell for cell in printed if cell.ours is not None]
     agreeing = sum(verdict(cell).startswith("agrees") for cell in measured)
     machines = sorted({f"everlearn {record.version} on {record.hardware}" for record in records})
-    told = (
+    summary = (
         f"{len(records):,} runs. Of {len(printed)} numbers that the paper prints, {len(measured)} are measured here, "
         f"and {agreeing} of these agree.\n"
     )
-    return "\n".join([told, *(f"- {machine}" for machine in machines)]) + "\n"
+    return "\n".join([summary, *(f"- {machine}" for machine in machines)]) + "\n"
 
 
 def verdict(cell: MeasuredCell) -> str:
@@ -223,7 +223,7 @@ def _mean(ours: Summary | None, digits: int = 2) -> Entry:
 
 
 def known_differences() -> Known:
-    """What is known where a number of ours differs: for experiment, row and column, sentences."""
+    """Known reasons why a number of ours differs, by experiment, row and column."""
     content = tomllib.loads(files("everlearn.paper").joinpath("differences.toml").read_text("utf-8"))
     known: Known = {}
     for entry in content["difference"]:
@@ -239,7 +239,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "python -m everlearn.paper.reproducibility", description=__doc__, allow_abbrev=False
     )
     parser.add_argument(
-        "--add", type=Path, nargs="+", default=[], metavar="STORE", help="runs to take over first"
+        "--add",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="STORE",
+        help="stores to add to results/ first",
     )
     given = parser.parse_args(arguments)
     try:

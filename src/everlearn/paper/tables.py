@@ -1,4 +1,4 @@
-"""The paper's tables filled with our runs: every cell, ours beside the paper's."""
+"""The paper's tables filled with our runs: every cell has our number and the paper's."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from everlearn.paper.experiment import Cell, Experiment, experiment, experiments
 __all__ = ["QUICK", "Comparison", "MeasuredCell", "Table", "fill", "percent", "tables"]
 
 QUICK = "-quick"
-"""What the name of an experiment in small ends with."""
+"""The suffix of the name of a small experiment."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredCell:
     """A cell of the paper with our runs of it. Accuracies are in percent.
 
-    runs: those that ended well, by seed. failed: the others.
+    runs: those that succeeded, by seed. failed: the others.
     """
 
     cell: Cell
@@ -52,12 +52,12 @@ class MeasuredCell:
         """Whether our mean, as printed, lies outside the paper's mean ± its standard deviation."""
         if self.difference is None or self.cell.published is None or self.cell.published.std is None:
             return False
-        # Both are compared as printed, with two decimals: 0.05 of float noise is no difference.
+        # Both are compared as printed, with two decimals: float noise does not count.
         return round(abs(self.difference), 2) > round(self.cell.published.std, 2)
 
     @property
     def learner(self) -> str:
-        """Who learns in this cell; the row, if it is a learner that does not exist here."""
+        """The learner of this cell; the name of the row if the learner is not implemented."""
         jobs = [job.learner for job in self.cell.jobs] or [
             run.job["learner"] for run in (*self.runs, *self.failed)
         ]
@@ -65,7 +65,7 @@ class MeasuredCell:
 
     @property
     def stream(self) -> str:
-        """What it learns from."""
+        """The stream of this cell."""
         jobs = [job.stream for job in self.cell.jobs] or [
             run.job["stream"] for run in (*self.runs, *self.failed)
         ]
@@ -74,7 +74,7 @@ class MeasuredCell:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One of our cells against another, paired over seeds; p is adjusted for all that were tested beside it."""
+    """One of our cells compared with another, paired over seeds. p is adjusted for the number of comparisons."""
 
     cell: MeasuredCell
     against: MeasuredCell
@@ -106,7 +106,7 @@ class Table:
 
     @property
     def resources(self) -> bool:
-        """Whether it shows the time and the memory of its runs in place of their accuracy."""
+        """Whether it shows the time and memory of its runs instead of their accuracy."""
         return self.experiment.panels[self.position].measure == "resources"
 
     @property
@@ -127,7 +127,7 @@ class Table:
 
     @property
     def filled_columns(self) -> list[str]:
-        """Columns with runs that ended well, in order."""
+        """Columns with runs that succeeded, in order."""
         return [
             column for column in self.columns if any(c.runs for c in self.cells if c.cell.column == column)
         ]
@@ -147,7 +147,7 @@ class Table:
 
     @property
     def learners(self) -> list[str]:
-        """Who learns in it, in order."""
+        """The learners of its cells, in order."""
         return list(dict.fromkeys(measured.learner for measured in self.cells))
 
     def turned(self) -> Table:
@@ -165,7 +165,7 @@ class Table:
 
     @property
     def averaged(self) -> bool:
-        """Whether the columns are of one kind, so that a row's mean over them says something."""
+        """Whether the columns are of one kind, so that a row's mean over them is meaningful."""
         return len(self.columns) > 1 and self.figure != "table"
 
     def across(self, row: str) -> Summary | None:
@@ -189,15 +189,15 @@ class Table:
         for against, others in self._pairings():
             pairs = [(other, significance.paired(against.accuracies, other.accuracies)) for other in others]
             tested = [(other, difference) for other, difference in pairs if difference is not None]
-            chances = significance.holm([difference.p for _, difference in tested])
+            p_values = significance.holm([difference.p for _, difference in tested])
             found += [
-                Comparison(other, against, difference._replace(p=chance))
-                for (other, difference), chance in zip(tested, chances, strict=True)
+                Comparison(other, against, difference._replace(p=p))
+                for (other, difference), p in zip(tested, p_values, strict=True)
             ]
         return found
 
     def _pairings(self) -> Iterator[tuple[MeasuredCell, list[MeasuredCell]]]:
-        """A reference cell, and those that are held against it."""
+        """A reference cell, and the cells that are compared with it."""
         several = len(self.learners) > 1
         groups: dict[object, list[MeasuredCell]] = {}
         for cell in self.cells:
@@ -222,7 +222,7 @@ def percent(runs: Iterable[Record], metric: str) -> dict[int, float]:
 
 
 def fill(paper: Experiment, records: Sequence[Record]) -> list[Table]:
-    """The panels of an experiment with the runs that belong to them, whatever their seeds."""
+    """The panels of an experiment with the runs of their cells, for all seeds."""
     by_key = {record.key: record for record in records}
     seeds = sorted({int(record.job["seed"]) for record in records})
 
@@ -241,7 +241,7 @@ def fill(paper: Experiment, records: Sequence[Record]) -> list[Table]:
 def tables(records: Sequence[Record], papers: Sequence[Experiment] | None = None) -> list[Table]:
     """All panels of all experiments, filled with these runs.
 
-    By default the experiments are the paper's, and where there are runs of them in small, these as well.
+    By default the experiments are the paper's, and their small versions if there are runs of them.
     """
     if papers is None:
         papers = [experiment(name) for name in experiments()]

@@ -1,4 +1,4 @@
-"""The report: one HTML page that needs nothing beside it, figures as PNG and SVG, tables as CSV and JSON."""
+"""The report: one self-contained HTML page, figures as PNG and SVG, tables as CSV and JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from everlearn.experiments.collect import collect_runs
 from everlearn.experiments.store import Record
 from everlearn.paper.claims import claims, judge
 from everlearn.paper.experiment import Experiment, experiments
-from everlearn.paper.other_runs import others
+from everlearn.paper.other_runs import other_runs
 from everlearn.paper.report.exports import as_csv, as_json
 from everlearn.paper.report.page import page
 from everlearn.paper.report.pictures import pictures
@@ -22,7 +22,7 @@ def write(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = N
     """Write `report.html`, `figures/`, `tables.csv` and `tables.json` into the folder `out`; gives the page.
 
     stores: files of runs, or folders of results. papers: the experiments to show; by default the paper's, and
-    whatever runs belong to none of them.
+    a table of all other runs.
     """
     records, filled = _filled(stores, papers)
     shown = shown_of(filled)
@@ -56,14 +56,14 @@ def export_json(stores: list[Path], out: Path, papers: Sequence[Experiment] | No
 def _filled(stores: list[Path], papers: Sequence[Experiment] | None) -> tuple[list[Record], list[Table]]:
     records = collect_runs(stores)
     filled = tables(records, papers)
-    return records, filled if papers is not None else [*filled, *others(records, filled)]
+    return records, filled if papers is not None else [*filled, *other_runs(records, filled)]
 
 
 def shown_of(filled: Sequence[Table]) -> list[Table]:
-    """The tables with runs, less those all of whose runs stand in another one too.
+    """The tables with runs, without those whose runs are all in another table too.
 
-    Experiments share cells: without this, a run of Table 2 alone would show as a corner of five other tables.
-    A table of the paper gives way to none that is not the paper's.
+    Experiments share cells: without this, the runs of Table 2 alone would also fill a corner of five other tables.
+    A table of the paper is never left out for one that is not the paper's.
     """
     keys = [{run.key for cell in table.cells for run in (*cell.runs, *cell.failed)} for table in filled]
     return [

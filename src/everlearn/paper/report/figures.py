@@ -58,8 +58,8 @@ def accuracy_bars(table: Table) -> Figure:
         ax.set(xlim=(0, 1.04 * _highest([cell for _, cell in cells])), xlabel="accuracy, %")
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.grid(axis="x", color=style.GRID, linewidth=0.6)
-    told = ": bars are ours, diamonds the paper's" if _published(table) else ""
-    _legend(figure, f"mean and standard deviation over seeds{told}")
+    legend = ": bars are ours, diamonds the paper's" if _published(table) else ""
+    _legend(figure, f"mean and standard deviation over seeds{legend}")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing beside it."""
+"""The page: one self-contained HTML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which figures a table has, drawn, saved as PNG and SVG, and made ready for the page."""
+"""The figures of a table: drawn, saved as PNG and SVG, and prepared for the page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONFUSED = ("cope", "cope-ce")
 """Whose confusion matrices the paper shows, over all imbalanced variants."""
 MOST_CLASSES = 20
 WIDE = 900
-"""Pixels above which a picture gets a row of the page to itself."""
+"""A picture that is wider, in pixels, takes the full width of the page."""
 
 
 def pictures(table: Table, folder: Path) -> list[Picture]:
@@ -73,19 +73,26 @@ def _figures(table: Table) -> Iterator[tuple[str, str, Callable[[], Figure], boo
         yield name, f"{title}: accuracy of each variant.", lambda: figures.grouped_bars(table), True
         confused = _confusions(table)
         if confused:
-            told = f"{title}: what each class is taken for at the end, over all variants."
-            yield f"{name}-confusion", told, lambda: confusion_matrices(confused), False
+            caption = f"{title}: what each class is taken for at the end, over all variants."
+            yield f"{name}-confusion", caption, lambda: confusion_matrices(confused), False
     else:
         yield name, f"{title}: accuracy at the end.", lambda: figures.accuracy_bars(table), True
     if table.figure == "table" and any(cell.difference is not None for cell in table.cells):
-        told = f"{title}: how far our means lie from the paper's."
-        yield f"{name}-difference", told, lambda: figures.differences(table), True
+        caption = f"{title}: how far our means lie from the paper's."
+        yield f"{name}-difference", caption, lambda: figures.differences(table), True
     if table.figure == "table" and len(table.learners) > 1:
         for column in table.columns:
             curves = _curves(table, column)
             if curves:
-                told = f"{column}: accuracy on the tasks seen, over the stream; bands are ± std over seeds."
-                yield file_name(f"{name}-{column}-stream"), told, partial(accuracy_over_stream, curves), True
+                caption = (
+                    f"{column}: accuracy on the tasks seen, over the stream; bands are ± std over seeds."
+                )
+                yield (
+                    file_name(f"{name}-{column}-stream"),
+                    caption,
+                    partial(accuracy_over_stream, curves),
+                    True,
+                )
 
 
 def _curves(table: Table, column: str) -> dict[str, list[Sequence[Evaluation]]]:

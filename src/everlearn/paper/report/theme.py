@@ -76,7 +76,7 @@ def width_of(svg: str) -> float:
     """A figure's width in the page's pixels."""
     found = re.search(r'<svg [^>]*?width="([\d.]+)pt"', svg, re.DOTALL)
     if found is None:
-        raise ValueError("this is no SVG as matplotlib writes it: its width is not given in points")
+        raise ValueError("this is not an SVG file of matplotlib: its width is not given in points")
     return float(found[1]) * 4 / 3
 
 
