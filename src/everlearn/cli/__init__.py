@@ -1,4 +1,4 @@
-"""The command `everlearn`: a module for each of its commands, and what they share with a person in `show`."""
+"""The command `everlearn`: one module per command, and `show` for tables and pictures."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from everlearn.messages import nearest
 
 __all__ = ["main"]
 
-# Each is a module here with a function `command`, loaded when it is typed.
+# Each is a module here with a function `command`, imported when it is used.
 COMMANDS = ("run", "demo", "reproduce", "report", "data")
 
 HELP = """\
 everlearn: a classifier that never stops learning.
 
-It learns from a labelled stream, one pass, no task boundaries, fixed memory, any new label at any
-time, and predicts at any moment. The method is CoPE, Continual Prototype Evolution (ICCV 2021).
+It learns from a labelled stream in one pass, without task boundaries, in fixed memory, with new labels
+at any time, and predicts at any moment. The method is CoPE, Continual Prototype Evolution (ICCV 2021).
 
-  everlearn demo                                   CoPE beside finetuning, with pictures, in a minute
+  everlearn demo                                   compare CoPE with finetuning, with pictures, in a minute
   everlearn run  --learner cope --stream split-mnist --seeds 5      one method on one stream
-  everlearn reproduce balanced                     the paper's Table 2 beside ours; stops and goes on
-  everlearn report                                 all runs so far as one page
+  everlearn reproduce balanced                     the paper's Table 2 beside ours; stop and resume at any time
+  everlearn report                                 all runs so far on one page
   everlearn data list | fetch NAME | verify [NAME]                  the datasets
 
 Learners: {learners}
@@ -34,15 +34,15 @@ Experiments: {experiments} all
   everlearn run --learner finetune --help          the same for another learner
   everlearn run --stream split-mnist --imbalance 3 the imbalanced variant S(T_3)
   everlearn run --json                             one JSON object, for programs
-  everlearn reproduce balanced --quick             the same in small on split-digits, in a minute
+  everlearn reproduce balanced --quick             a small version on split-digits, in a minute
   everlearn reproduce balanced --dry-run           what would run, and how long it would take
 
-Data is looked for in --data-dir, $EVERLEARN_DATA, then the user's cache folder. split-digits needs none.
+Data is read from --data-dir, $EVERLEARN_DATA or the user's cache folder. split-digits needs no download.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code. Every mistake of the user's is one sentence and exit code 2."""
+    """Run the command; returns its exit code. A mistake of the user gives one sentence and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help(), end="")

@@ -1,4 +1,4 @@
-"""`everlearn demo`: CoPE beside finetuning, with pictures."""
+"""`everlearn demo`: CoPE compared with finetuning, with pictures."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from everlearn.cli.show import draw_pictures, print_table
 
 @dataclasses.dataclass(frozen=True)
 class DemoFlags:
-    """CoPE beside finetuning on a stream of handwritten digits that arrive two classes at a time."""
+    """Compare CoPE with finetuning on a stream of handwritten digits that arrive two classes at a time."""
 
     seeds: int = 5
-    """runs of each"""
+    """runs of each learner"""
     out: Path = Path("runs")
-    """where the pictures go"""
+    """folder for the pictures"""
 
 
 def command(words: list[str]) -> int:
@@ -34,7 +34,7 @@ def command(words: list[str]) -> int:
         for seed in range(flags.seeds)
     ]
     print(
-        "Handwritten digits arrive two classes at a time, each image once. Who still knows the first ones at the end?"
+        "Handwritten digits arrive two classes at a time, each image once. Which learner still knows the first ones?"
     )
     with progress_bar("cope and finetune on split-digits", jobs) as progress:
         results = execute_all(jobs, progress)

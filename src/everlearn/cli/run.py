@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from everlearn.streams.horizon import Horizon
 
 
-MANY = 10  # passes that take so long that one would wonder
+MANY = 10  # epochs; from so many on, a note says why the run takes long
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,54 +26,54 @@ class RunFlags:
     """What to run, and how to show it."""
 
     learner: str = "cope"
-    """which method learns"""
+    """the learner, by name"""
     stream: str = "split-digits"
-    """which stream it learns from"""
+    """the stream, by name"""
     seeds: int = 1
-    """runs, with seeds 0, 1, …; a seed fixes subset, order and initialisation"""
+    """number of runs, with seeds 0, 1, …; a seed fixes subset, order and initialisation"""
     imbalance: int | None = None
-    """i for the imbalanced variant S(T_i), in which task i sends far more than the others"""
+    """i for the imbalanced variant S(T_i), in which task i has far more samples than the others"""
     batch_size: int = 10
-    """|B_n|, samples that arrive at once"""
+    """|B_n|, samples in a batch"""
     scenario: str = "split"
-    """what arrives when: split (task after task), iid (all shuffled together), blurry, long-tailed,
+    """the order of the stream: split (task after task), iid (all shuffled), blurry, long-tailed,
     recurring, permuted, rotated, abrupt-drift or gradual-drift"""
     amount: float | None = None
-    """how blurry, long-tailed, … the scenario is; by default what docs/streams.md says"""
+    """how blurry, long-tailed, … the scenario is; for the defaults see docs/streams.md"""
     paradigm: str | None = None
-    """who is told what: online, task-, class-, domain- or data-incremental; by default all the stream tells"""
+    """what learner and evaluator get: online, task-, class-, domain- or data-incremental; by default everything"""
     horizon: Literal["batch", "window", "task", "stream"] | None = None
     """D, what the learner may revisit; by default what it asks for"""
     window: int | None = None
-    """samples in the horizon, where it is a window"""
+    """samples in the horizon, if it is a window"""
     epochs: int | None = None
-    """passes over the horizon; by default what the learner asks for, or 1 where a horizon is named"""
+    """passes over the horizon; by default what the learner asks for, or 1 with --horizon"""
     infer: Literal["novelty"] | None = None
-    """infer the identifier t from the stream, for a learner that needs it where it is hidden"""
+    """infer the task identifier t, for a learner that needs it on a stream that hides it"""
     cost: float | None = None
-    """a stream that does not wait: a batch costs so many intervals, and what arrives meanwhile is missed"""
+    """a stream that does not wait: a batch takes so many intervals to learn, and batches in between are missed"""
     every: int | None = None
     """ρ, evaluate every so many batches; by default at task transitions and the end"""
     checkpoint: Path | None = None
-    """keep each run in this folder, written after --every so many batches; the same command again resumes"""
+    """folder for checkpoints, written after every --every batches; the same command again resumes"""
     evaluate: Literal["seen", "all", "current"] = "seen"
-    """on which concepts: those seen, also those not seen yet, or those in force"""
+    """on which concepts: those seen, all, or those in force now"""
     evolving: bool = False
-    """evaluate on the distribution of the moment, where concepts drift"""
+    """evaluate on the current distribution, if concepts drift"""
     prequential: bool = False
     """also predict every batch before it is learnt"""
     asynchronous: bool = False
-    """evaluate in a process of its own while the learner goes on"""
+    """evaluate in another process while the learner goes on"""
     plots: bool = False
     """write pictures to the folder --out"""
     out: Path = Path("runs")
-    """where pictures go"""
+    """folder for the pictures"""
     json: bool = False
     """print one JSON object and nothing else"""
     device: str = "auto"
-    """auto (a GPU if there is one), cpu, or cuda"""
+    """auto (an NVIDIA GPU if there is one), cpu, cuda, cuda:1, … or mps (Apple)"""
     data_dir: Path | None = None
-    """where datasets lie"""
+    """folder with the datasets"""
     network: str | None = None
     """mlp or slim-resnet18; by default what the benchmark uses"""
 
@@ -85,7 +85,7 @@ def command(words: list[str]) -> int:
     flags, settings = parse(words)
     jobs = [_job(flags, settings, seed) for seed in range(flags.seeds)]
     if flags.plots:
-        flags.out.mkdir(parents=True, exist_ok=True)  # what can't be written is said before anything runs
+        flags.out.mkdir(parents=True, exist_ok=True)  # fails before anything runs if it can't be written
     _warn_of_many_passes(jobs[0])
     with progress_bar(f"{flags.learner} on {flags.stream}", jobs) as progress:
         results = execute_all(jobs, progress)
@@ -112,14 +112,14 @@ def _warn_of_many_passes(job: Job) -> None:
 
 
 def _variant(flags: RunFlags) -> str:
-    """What the names of pictures have beside the learner's and the stream's."""
+    """What the file names of pictures have besides learner and stream."""
     parts = [flags.scenario] if flags.scenario != "split" else []
     parts += [f"imbalance-{flags.imbalance}"] if flags.imbalance is not None else []
     return "-".join(parts)
 
 
 def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
-    """The flags of a run, and of all settings of its learner; the benchmark's values are the defaults."""
+    """The flags of a run, and all settings of its learner; the defaults are those of the benchmark."""
     from everlearn import learners
     from everlearn.experiments.settings import benchmark_settings
 
@@ -140,14 +140,14 @@ def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
         ],
     )
     about = f"Run {first.learner} on {first.stream}. The defaults below are this benchmark's."
-    # Every learner has flags of its own: the help that is named is that of this one.
+    # Every learner has its own flags, so errors point to the help of this one.
     prog = "everlearn run" + (f" --learner {first.learner}" if first.learner != "cope" else "")
     given: Any = in_one_sentence(lambda: tyro.cli(both, args=words, prog=prog, description=about))
     return given.what, {"network": given.what.network or network, **vars(given.settings)}
 
 
 def _known(words: list[str]) -> list[str]:
-    """The words for a first look, in which a plea for help must not answer too early."""
+    """The words without --help, for a first pass that finds the learner whose help is wanted."""
     return [word for word in words if word not in ("-h", "--help")]
 
 
@@ -184,7 +184,7 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
 
 
 def _horizon(flags: RunFlags) -> Horizon | None:
-    """What the learner may revisit, if it is said."""
+    """The horizon, if a flag sets it."""
     from everlearn import learners
     from everlearn.streams.horizon import Horizon
 

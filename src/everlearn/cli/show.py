@@ -1,4 +1,4 @@
-"""What a person sees: tables and pictures."""
+"""Results as tables, pictures and JSON."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from everlearn.experiments.job import Job
 
 
-# Of what a job says of itself, that which has a place of its own.
+# Fields of a job that have their own field in the summary.
 ELSEWHERE = ("learner", "stream", "seed", "settings")
 
 
 def summary(results: Sequence[Result], job: Job | None = None) -> dict[str, Any]:
-    """What `--json` prints of the runs of one learner on one stream; the settings have the job's conditions, too."""
+    """What `--json` prints for the runs of one learner on one stream; the settings include the options of the job."""
     from everlearn import learners
 
     conditions = {} if job is None else job.plain()
-    asked_for = None if job is None else learners.find(job.learner).scenario
-    conditions |= {} if asked_for is None else {"scenario": asked_for}
+    scenario = None if job is None else learners.find(job.learner).scenario
+    conditions |= {} if scenario is None else {"scenario": scenario}
     metrics = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
-    told = {
+    summarised = {
         "learner": results[0].learner,
         "stream": results[0].stream,
         "seeds": [result.seed for result in results],
@@ -35,9 +35,9 @@ def summary(results: Sequence[Result], job: Job | None = None) -> dict[str, Any]
         | {name: value for name, value in conditions.items() if value is not None and name not in ELSEWHERE},
     }
     if results[0].sizes:
-        told["prequential_accuracy"] = _spread([result.prequential_accuracy for result in results])
-        told["missed_samples"] = [result.missed for result in results]
-    return told
+        summarised["prequential_accuracy"] = _spread([result.prequential_accuracy for result in results])
+        summarised["missed_samples"] = [result.missed for result in results]
+    return summarised
 
 
 def _spread(values: list[float]) -> dict[str, Any]:
@@ -75,12 +75,15 @@ def print_table(results: dict[str, list[Result]], title: str) -> None:
 def draw_pictures(
     results: dict[str, list[Result]], folder: Path, few: bool = False, variant: str = ""
 ) -> list[Path]:
-    """Draw what there is to draw; `few` draws the two that tell most. variant: of the stream, for their names."""
+    """Draw all pictures that the results allow.
+
+    few: draw the two most important ones only. variant: of the stream, for the file names.
+    """
     from everlearn import plots
     from everlearn.experiments.names import file_name
 
     histories = {name: [run.history for run in runs] for name, runs in results.items()}
-    looks = [look for runs in histories.values() for history in runs for look in history]
+    evaluations = [each for runs in histories.values() for history in runs for each in history]
     stem = "-".join([*results, next(iter(results.values()))[0].stream, *([variant] if variant else [])])
 
     def path(what: str) -> Path:
@@ -94,9 +97,9 @@ def draw_pictures(
         return pictures
     pictures.append(plots.accuracy_per_task(histories, path("per-task")))
     pictures.append(plots.anytime_accuracy_over_stream(histories, path("anytime")))
-    if any(look.exemplars for look in looks):
+    if any(evaluation.exemplars for evaluation in evaluations):
         pictures.append(plots.memory_over_stream(histories, path("memory")))
-    if any(look.prototype_shift for look in looks):
+    if any(evaluation.prototype_shift for evaluation in evaluations):
         pictures.append(plots.drift_over_stream(histories, path("drift")))
     for name, runs in results.items():
         if runs[0].embedding is not None:

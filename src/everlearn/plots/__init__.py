@@ -1,6 +1,6 @@
-"""Pictures of histories, written to files. matplotlib loads when the first one is drawn.
+"""Pictures of histories, written to files. matplotlib is imported when the first one is drawn.
 
-The functions of the same names in `plots.curves`, `plots.classes` and `plots.plane` give the Figure instead.
+The functions of the same names in `plots.curves`, `plots.classes` and `plots.plane` return the Figure instead.
 
 >>> import tempfile
 >>> from everlearn.evaluation.history import from_matrix
@@ -53,7 +53,7 @@ def accuracy_per_task(histories: Histories, path: Target) -> Path:
 
 
 def confusion_matrices(histories: Histories, path: Target) -> Path:
-    """What each learner takes each class for at the end of the stream, in percent."""
+    """The confusion matrix of each learner at the end of the stream, in percent."""
     return save(classes.confusion_matrices(histories), path)
 
 

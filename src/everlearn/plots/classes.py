@@ -1,4 +1,4 @@
-"""Pictures class by class: the confusion matrix, the composition of the memory, the drift of prototypes."""
+"""Pictures by class: the confusion matrix, the composition of the memory, the drift of prototypes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Table = NDArray[np.float64]
 
 
 def confusion_matrices(histories: Histories) -> Figure:
-    """What each learner takes each class for at the end of the stream, in percent, summed over seeds.
+    """The confusion matrix of each learner at the end of the stream, in percent, summed over seeds.
 
     >>> import numpy as np
     >>> from everlearn.evaluation.history import Evaluation
@@ -73,7 +73,7 @@ def _write_shares(ax: Axes, share: Table) -> None:
 def memory_over_stream(histories: Histories) -> Figure:
     """How many exemplars of each class the replay memory holds, over samples seen, the mean over seeds.
 
-    A panel per learner that keeps any; the classes lie on each other in the order in which they came.
+    A panel per learner that has a memory; classes are stacked in the order in which they arrived.
 
     >>> import numpy as np
     >>> from everlearn.evaluation.history import Evaluation
@@ -89,7 +89,7 @@ def memory_over_stream(histories: Histories) -> Figure:
         labels = _labels(runs, "exemplars")
         colours = style.colours_in_order(len(labels))
         kept = np.stack([over_seeds(runs, partial(_exemplars, label=label)).mean(0) for label in labels], 1)
-        kept = np.concatenate([np.zeros((1, len(labels))), kept])  # it began empty
+        kept = np.concatenate([np.zeros((1, len(labels))), kept])  # it starts empty
         samples = [0, *samples_of(runs[0])]
         ax.stackplot(samples, kept.T, colors=colours, edgecolor="white", linewidth=0.5 * (len(labels) <= 20))
         ax.set_ylim(0, 1.01 * kept.sum(1).max())
@@ -105,8 +105,8 @@ def memory_over_stream(histories: Histories) -> Figure:
 def drift_over_stream(histories: Histories) -> Figure:
     """How far each prototype moves in 100 samples, over samples seen, the mean over seeds.
 
-    That is its shift since the evaluation before, divided by the samples in between: evaluations need not
-    be evenly apart. A panel per learner that has prototypes, a line per class; the dark line is their mean.
+    That is its shift since the last evaluation, divided by the samples in between, so evaluations need not be
+    evenly spaced. A panel per learner that has prototypes, a line per class; the dark line is the mean.
 
     >>> import numpy as np
     >>> from everlearn.evaluation.history import Evaluation
@@ -136,7 +136,7 @@ def drift_over_stream(histories: Histories) -> Figure:
 
 
 def _labels(runs: Sequence[History], field: Field) -> list[Label]:
-    """The classes with a number in this field of any evaluation, in the order in which they came."""
+    """The classes with a number in this field of any evaluation, in the order in which they arrived."""
     return list(dict.fromkeys(label for run in runs for e in run for label in getattr(e, field)))
 
 
@@ -145,27 +145,27 @@ def _exemplars(history: History, label: Label) -> Curve:
 
 
 def _speed(history: History, label: Label) -> Curve:
-    """How far a prototype moved in 100 samples, at each evaluation; nan while it is unknown."""
+    """How far a prototype moved in 100 samples, at each evaluation; nan where unknown."""
     between = np.diff(samples_of(history), prepend=0)
     shifts = np.array([evaluation.prototype_shift.get(label, math.nan) for evaluation in history])
     return 100 * shifts / np.where(between, between, math.nan)
 
 
 def _mean_of_known(table: Table) -> Curve:
-    """Row by row the mean of what is known, nan where nothing is."""
+    """The mean of each row without its nans; nan for a row that has nothing else."""
     known = ~np.isnan(table)
     means: Curve = np.where(known, table, 0).sum(1) / np.where(known.any(1), known.sum(1), math.nan)
     return means
 
 
 def _some(count: int, most: int) -> range:
-    """All of `count` places while they are at most so many, else every 2nd, 5th, 10th, 20th, …"""
+    """All of `count` positions if they are at most so many, else every 2nd, 5th, 10th, 20th, …"""
     strides = (n * 10**k for k in range(9) for n in (1, 2, 5))
     return range(0, count, next(n for n in strides if count <= n * most))
 
 
 def _class_key(figure: Figure, ax: Axes, labels: Sequence[Label], colours: Sequence[str]) -> None:
-    """Which colour is which class, as a bar beside the panel."""
+    """A colour bar beside the panel that names the classes."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, NoNorm
 

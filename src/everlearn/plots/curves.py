@@ -70,14 +70,14 @@ def accuracy_per_task(histories: Histories) -> Figure:
             ends.append((mean[-1], str(task + 1), colours[task]))
         mean = over_seeds(runs, _accuracies).mean(0)
         _draw(ax, runs[0], mean, color=style.INK, linewidth=2.4, label="mean")
-        # Many lines end in a crowd: then the coloured numbers above must do.
+        # With many lines the labels would overlap; the coloured numbers above are enough.
         style.end_labels(ax, [*(ends if few else ()), (mean[-1], "mean", style.INK)], size=8)
         style.title(ax, name, name, list(histories))
     return figure
 
 
 def _lines(histories: Histories, curve: Callable[[History], Curve], what: str) -> Figure:
-    """A panel with a line per learner, its end named with its last value."""
+    """A panel with a line per learner, labelled at its end with its last value."""
     figure, (ax,) = style.over_stream(1, what)
     _percent(ax)
     longest = max((runs[0] for runs in histories.values()), key=lambda history: history[-1].samples)
@@ -102,7 +102,7 @@ def _percent(ax: Axes) -> None:
 
 
 def _draw(ax: Axes, history: History, curve: Curve, **line: Any) -> None:
-    """A line, with a mark at each evaluation as long as they are few."""
+    """A line, with a marker at each evaluation if they are few."""
     marker = "o" if len(history) <= 12 else ""
     ax.plot(samples_of(history), curve, marker=marker, markersize=3.5, clip_on=False, **line)
 
@@ -113,7 +113,7 @@ def samples_of(history: History) -> Curve:
 
 
 def over_seeds(runs: Sequence[History], curve: Callable[[History], Curve]) -> Curve:
-    """The curve of each run at the moments at which the first was evaluated, `[seeds, evaluations]`."""
+    """The curve of each run, interpolated at the evaluations of the first run, `[seeds, evaluations]`."""
     moments = samples_of(runs[0])
     return np.array([np.interp(moments, samples_of(history), curve(history)) for history in runs])
 

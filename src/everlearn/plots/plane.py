@@ -1,4 +1,4 @@
-"""The embedding in two dimensions, with the prototypes."""
+"""The embedding and the prototypes in two dimensions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def embedding_plane(features: Tensor, labels: Any, prototypes: Mapping[Label, Te
     colours = dict(zip(classes, style.colours_in_order(len(classes)), strict=True))
     few = len(classes) <= 20
     figure, (ax,) = style.panels(1, 5.6, 5.2)
-    shown = np.unique(np.linspace(0, len(names) - 1, MOST_DOTS).astype(int))  # evenly, where there are many
+    shown = np.unique(
+        np.linspace(0, len(names) - 1, MOST_DOTS).astype(int)
+    )  # evenly spaced, if there are many
     across, up = plane.samples.cpu().numpy()[shown].T
     inks = [colours[names[i]] for i in shown]
     ax.scatter(across, up, s=14 if len(shown) < 1000 else 6, c=inks, alpha=0.5, linewidth=0)
@@ -54,13 +56,13 @@ def embedding_plane(features: Tensor, labels: Any, prototypes: Mapping[Label, Te
         xlabel=f"first component, {100 * plane.explained[0]:.0f} % of the variance", xticks=[],
         ylabel=f"second component, {100 * plane.explained[1]:.0f} % of the variance", yticks=[],
     )  # fmt: skip
-    figure.draw_without_rendering()  # settles the layout, so that labels can be placed in points
+    figure.draw_without_rendering()  # computes the layout, so that labels can be placed in points
     _name_stars(ax, stars, [str(label) for label in plane.prototypes], inks, few)
     return figure
 
 
 def _name_stars(ax: Axes, stars: Points, words: Sequence[str], inks: Sequence[str], few: bool) -> None:
-    """A word beside each star, away from other words and stars, with a leader where it had to go far."""
+    """A label beside each star that covers no other label or star, with a line to the star if it is far."""
     from matplotlib.patheffects import withStroke
 
     figure = ax.get_figure(root=True)
@@ -83,7 +85,7 @@ def _name_stars(ax: Axes, stars: Points, words: Sequence[str], inks: Sequence[st
 def push_apart(
     centres: Points, sizes: Points, fixed_centres: Points, fixed_sizes: Points, rounds: int = 500
 ) -> Points:
-    """Boxes `[n, 2]`, moved until none covers another or a fixed one, or the rounds are over.
+    """Boxes `[n, 2]`, moved until none overlaps another or a fixed one, or the rounds are over.
 
     >>> boxes, size = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[4.0, 4.0], [4.0, 4.0]])
     >>> push_apart(boxes, size, np.empty((0, 2)), np.empty((0, 2))).round(1).tolist()
@@ -94,8 +96,10 @@ def push_apart(
     extents = np.concatenate([sizes, fixed_sizes])
     room = (extents[:count, None] + extents[None]) / 2  # [n, all, 2]
     order = np.arange(len(placed))
-    tie = np.sign(order[:count, None] - order)[..., None] * np.array([1e-6, 2e-6])  # for boxes on one spot
-    # Of two that may move each gives way by half; before a fixed one, the other by all.
+    tie = np.sign(order[:count, None] - order)[..., None] * np.array(
+        [1e-6, 2e-6]
+    )  # for boxes at the same position
+    # Two boxes that may move share the distance; next to a fixed box, the other moves all of it.
     share = np.where(order < count, 0.5, 1.0)[:, None]
     for _ in range(rounds):
         apart = placed[:count, None] - placed[None] + tie
@@ -103,6 +107,6 @@ def push_apart(
         covers = (overlap > 1e-3).all(2) & (order[:count, None] != order)
         if not covers.any():
             break
-        along = overlap.argmin(2)[..., None] == np.arange(2)  # where they cover each other less
+        along = overlap.argmin(2)[..., None] == np.arange(2)  # the direction in which they overlap less
         placed[:count] += np.where(covers[..., None] & along, np.sign(apart) * overlap * share, 0).sum(1)
     return placed[:count]

@@ -1,4 +1,4 @@
-"""One quiet style for all pictures: colours, panels, and labels that don't overlap."""
+"""The style of all pictures: colours, panels, and labels that don't overlap."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Heights = NDArray[np.float64]
 
 INK, QUIET, GRID = "#24292f", "#57606a", "#d0d7de"
 
-# One line per method, everywhere. Colours that some eyes can't tell apart differ in their dashes.
+# The same line for a method in every picture. Colours that colour-blind readers may confuse differ in their dashes.
 COLOURS = {
     "cope": "#0b6fb8",
     "cope+": "#2f9fe0",
@@ -57,7 +57,7 @@ DASHES = {
     **dict.fromkeys(("gss", "gem", "icarl"), (0, (6, 1.4, 1.2, 1.4))),
     **dict.fromkeys(("iid-online", "iid-offline"), (0, (1.4, 1.2))),
 }
-# For tasks and classes while they are few, and for learners that are not in the list above.
+# For up to ten tasks or classes, and for learners that are not in the list above.
 TEN = [
     *("#332288", "#1f9e80", "#d1495b", "#5b8fe6", "#0f5f2a"),
     *("#b04fa3", "#d19a1b", "#7a1f4b", "#85802a", "#929aa2"),
@@ -77,7 +77,7 @@ def line_of(name: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 def method_of(name: str) -> str | None:
-    """The method whose colour this one has: a variant's has its method's, one of CoPE's that of `cope+`.
+    """The method whose colour a learner gets: a variant has its method's colour, a variant of CoPE that of `cope+`.
 
     >>> method_of("curl, online"), method_of("cope, not renormalised"), method_of("mine")
     ('curl', 'cope+', None)
@@ -89,7 +89,7 @@ def method_of(name: str) -> str | None:
 
 
 def colours_in_order(count: int) -> list[str]:
-    """Colours for tasks or classes in their order: ten that differ clearly, or a scale from dark to light.
+    """Colours for tasks or classes in order: ten distinct ones, or a scale from dark to light if there are more.
 
     >>> colours_in_order(2), len(set(colours_in_order(100)))
     (['#332288', '#1f9e80'], 100)
@@ -103,7 +103,7 @@ def colours_in_order(count: int) -> list[str]:
 
 
 def panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of so many panels of this size in inches, four to a row at most.
+    """A figure with so many panels of this size in inches, at most four in a row.
 
     >>> figure, axes = panels(6, width=3, height=2)
     >>> len(axes), figure.get_size_inches().tolist()
@@ -112,7 +112,7 @@ def panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]
     from matplotlib.figure import Figure
 
     if count == 0:
-        raise ValueError("there is nothing to draw: give the histories of a learner at least")
+        raise ValueError("there is nothing to draw: pass the histories of at least one learner")
     rows = math.ceil(count / 4)
     columns = math.ceil(count / rows)
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
@@ -128,7 +128,7 @@ def panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]
 
 
 def over_stream(count: int, what: str) -> tuple[Figure, list[Axes]]:
-    """Panels over samples seen, one large or many smaller; `what` is named left of each row.
+    """Panels with samples seen on the x-axis, one large or several smaller; `what` labels the y-axis of each row.
 
     >>> figure, axes = over_stream(1, "accuracy, %")
     >>> axes[0].get_xlabel(), axes[0].get_ylabel()
@@ -146,16 +146,16 @@ def over_stream(count: int, what: str) -> tuple[Figure, list[Axes]]:
 
 
 def first_in_row(ax: Axes) -> bool:
-    """Whether a panel stands at the left."""
+    """Whether a panel is the first of its row."""
     place = ax.get_subplotspec()
     return place is not None and place.is_first_col()
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write a figure to a file, in the format its ending says, and its folder if need be."""
+    """Write a figure to a file, in the format of its suffix; the folder is created if necessary."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Without the hour, the same picture is the same file.
+    # Without the date, the same picture is the same file.
     metadata = {"Date": None} if target.suffix == ".svg" else None
     figure.savefig(target, dpi=150, bbox_inches="tight", pad_inches=0.1, metadata=metadata)
     return target
@@ -167,7 +167,7 @@ def title(ax: Axes, text: str, name: str, names: Sequence[str], pad: float = 16)
 
 
 def transitions(history: History) -> list[tuple[int, int]]:
-    """After how many samples each task began, and which: of a task that comes back, every time.
+    """After how many samples each task began, and its number; a task that comes back is listed every time.
 
     >>> from everlearn.evaluation.history import from_matrix
     >>> transitions(from_matrix([[0.9], [0.7, 0.8]]))
@@ -178,7 +178,7 @@ def transitions(history: History) -> list[tuple[int, int]]:
 
 
 def mark_transitions(ax: Axes, history: History, colours: Mapping[int, str] | None = None) -> None:
-    """A line where each task begins with its number above, as far as there is room for numbers."""
+    """A line where each task begins, with its number above if there is room."""
     begun, end = transitions(history), max(history[-1].samples, 1)
     ax.set_xlim(0, end)
     if len(begun) == 1:
@@ -226,9 +226,9 @@ def end_labels(ax: Axes, labels: Sequence[tuple[float, str, str]], size: float =
 def spread(
     heights: Sequence[float] | NDArray[Any], gap: float, low: float, high: float
 ) -> NDArray[np.float64]:
-    """Ascending heights moved as little as needs be: neighbours a gap apart, all between low and high.
+    """Ascending heights, moved as little as possible: neighbours a gap apart, all between low and high.
 
-    Where they don't all fit, the gap shrinks.
+    If they don't all fit, the gap shrinks.
 
     >>> spread([50, 50, 90], gap=10, low=0, high=100)
     array([45., 55., 90.])
@@ -236,7 +236,7 @@ def spread(
     count = len(heights)
     gap = min(gap, (high - low) / max(count - 1, 1))
     steps = gap * np.arange(count)
-    # Less the steps, neighbours must only not descend: pool those that do (isotonic regression).
+    # After subtracting the steps, heights must not decrease: pool those that do (isotonic regression).
     pools: list[tuple[float, int]] = []
     for wanted in np.asarray(heights, np.float64) - steps:
         mean, size = float(wanted), 1
@@ -250,7 +250,7 @@ def spread(
 
 
 def _points(ax: Axes) -> tuple[float, float]:
-    """Width and height of the panel before the layout is settled: a little less than in the end."""
+    """Width and height of the panel in points, before the layout is computed: a little less than in the end."""
     figure, box = ax.get_figure(root=True), ax.get_position()
     assert figure is not None
     width, height = figure.get_size_inches()
