@@ -43,15 +43,15 @@ def test_a_run_without_an_evaluation_has_no_metrics_and_no_nan():
     values = encode(result([]))
     assert "NaN" not in json.dumps(values)
     stored = decode(values)
-    assert stored.accuracy is None and stored.end is None and stored.history == ()
+    assert stored.accuracy is None and stored.end is None and stored.history == []
     assert math.isnan(result([]).accuracy)
 
 
 def test_what_an_older_version_did_not_store_is_empty():
     stored = decode({"accuracy": 0.5})
-    assert (stored.accuracy, stored.together, stored.history, stored.end) == (0.5, 1, (), None)
+    assert (stored.accuracy, stored.together, stored.history, stored.end) == (0.5, 1, [], None)
 
 
 def test_an_evaluation_without_accuracy_is_left_out_of_the_history():
     missing = {"samples": 10, "accuracy": None, "concepts": {}}
-    assert decode({"evaluations": [missing]}).history == ()
+    assert decode({"evaluations": [missing]}).history == []

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from everlearn.cli.flags import in_one_sentence
-from everlearn.experiments.sweep import STORE
+from everlearn.experiments.store import STORE
 
 __all__ = ["ReportFlags", "command"]
 

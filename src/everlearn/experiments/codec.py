@@ -1,13 +1,13 @@
 """How the result of a run is written as JSON values, and read back.
 
-Every store and every file of results holds this form; nothing else in the package knows its keys by heart.
+Every store and every file of results contains this form.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,7 @@ class StoredResult:
     """The result of a run as it was stored. Accuracies are fractions; None where a metric was not defined.
 
     footprint: bytes of the operational memory by part. concepts: accuracy of each task at the end.
-    history: every evaluation, with its mean accuracy alone. end: the last evaluation with its confusion matrix;
-    None where the matrix was not stored. together: how many runs shared the time.
+    together: how many runs shared the time.
     """
 
     metrics: Mapping[str, float | None]
@@ -35,14 +34,32 @@ class StoredResult:
     footprint: Mapping[str, int]
     samples_per_second: float | None
     concepts: Mapping[str, float]
-    history: tuple[Evaluation, ...]
-    end: Evaluation | None
     together: int
+    evaluations: Sequence[Mapping[str, Any]] = dataclasses.field(repr=False)
+    confusion: Mapping[str, Any] = dataclasses.field(repr=False)
 
     @property
     def accuracy(self) -> float | None:
         """The unweighted mean over tasks at the end."""
         return self.metrics["accuracy"]
+
+    @property
+    def history(self) -> list[Evaluation]:
+        """Every evaluation that has an accuracy, with its mean accuracy alone."""
+        return [
+            _evaluation(each["samples"], len(each["concepts"]) - 1, each["accuracy"])
+            for each in self.evaluations
+            if each["accuracy"] is not None
+        ]
+
+    @property
+    def end(self) -> Evaluation | None:
+        """The last evaluation with its confusion matrix; None where the matrix was not stored."""
+        labels = tuple(self.confusion.get("labels", ()))
+        if not labels:
+            return None
+        counts = np.array(self.confusion["counts"], np.int64)
+        return dataclasses.replace(_evaluation(0, 0, self.accuracy), labels=labels, confusion=counts)
 
 
 def encode(result: Result, together: int = 1) -> dict[str, Any]:
@@ -74,28 +91,16 @@ def encode(result: Result, together: int = 1) -> dict[str, Any]:
 def decode(values: Mapping[str, Any] | None) -> StoredResult:
     """A result from the JSON values that `encode` made; what an older version did not store is empty."""
     values = values or {}
-    metrics = {metric: values.get(metric) for metric in METRICS}
-    history = tuple(
-        _evaluation(each["samples"], len(each["concepts"]) - 1, each["accuracy"])
-        for each in values.get("evaluations") or ()
-        if each["accuracy"] is not None
-    )
-    confusion = values.get("confusion") or {}
-    labels = tuple(confusion.get("labels", ()))
-    end = None
-    if labels:
-        counts = np.array(confusion["counts"], np.int64)
-        end = dataclasses.replace(_evaluation(0, 0, metrics["accuracy"]), labels=labels, confusion=counts)
     return StoredResult(
-        metrics,
-        values.get("samples", 0),
-        values.get("memory_bytes"),
-        values.get("footprint", {}),
-        values.get("samples_per_second"),
-        values.get("concepts", {}),
-        history,
-        end,
-        values.get("together", 1),
+        metrics={metric: values.get(metric) for metric in METRICS},
+        samples=values.get("samples", 0),
+        memory_bytes=values.get("memory_bytes"),
+        footprint=values.get("footprint", {}),
+        samples_per_second=values.get("samples_per_second"),
+        concepts=values.get("concepts", {}),
+        together=values.get("together", 1),
+        evaluations=values.get("evaluations") or (),
+        confusion=values.get("confusion") or {},
     )
 
 

@@ -12,6 +12,7 @@ from statistics import mean
 from typing import Any
 
 from everlearn import learners
+from everlearn.experiments.codec import decode
 from everlearn.experiments.environment import cores, hardware, on_gpu
 from everlearn.experiments.job import Job
 from everlearn.experiments.settings import settings_in_force
@@ -31,10 +32,11 @@ def rates(records: Sequence[Record]) -> Rates:
         if record.result is not None and record.seconds > 0:
             epochs = record.job.get("horizon", {}).get("epochs")
             epochs = epochs or learners.find(record.job["learner"]).horizon.epochs
-            work = record.result["samples"] * epochs * record.settings["iterations"]
+            result = decode(record.result)
+            work = result.samples * epochs * record.settings["iterations"]
             paced = _paced(record.job["learner"], record.job["batch_size"])
             where = (paced, record.job["stream"], record.hardware)
-            found.setdefault(where, []).append(work * record.result["together"] / record.seconds)
+            found.setdefault(where, []).append(work * result.together / record.seconds)
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from everlearn.experiments.environment import on_gpu
 from everlearn.experiments.runner import Backend
-from everlearn.experiments.sweep import STORE
+from everlearn.experiments.store import STORE
 
 __all__ = ["RunOptions"]
 

@@ -16,7 +16,10 @@ from everlearn.experiments.record import Record, check_record
 from everlearn.experiments.runner import Outcome
 from everlearn.experiments.settings import settings_in_force
 
-__all__ = ["Record", "Store", "record"]
+__all__ = ["STORE", "Record", "Store", "record"]
+
+STORE = Path("runs") / "store.sqlite"
+"""The store that commands use by default."""
 
 FORMAT = 1
 PATIENCE = 60.0  # seconds that one writer waits for another

@@ -7,19 +7,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from everlearn.experiments.job import Job, key
+from everlearn.experiments.options import RunOptions
 from everlearn.experiments.progress import progress_bar
-from everlearn.experiments.runner import Backend, outcomes
-from everlearn.experiments.store import Store, record
+from everlearn.experiments.runner import outcomes
+from everlearn.experiments.store import STORE, Store, record
 
-__all__ = ["STORE", "Sweep", "run_sweep", "sweep"]
-
-STORE = Path("runs") / "store.sqlite"
-"""The store that commands use by default."""
+__all__ = ["Sweep", "run_sweep", "sweep"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,15 +43,9 @@ def sweep(jobs: Iterable[Job], store: str | os.PathLike[str] = STORE) -> Sweep:
     return Sweep(len(wanted) - len(todo), tuple(todo.values()), again)
 
 
-def run_sweep(
-    title: str,
-    todo: tuple[Job, ...],
-    store: Store,
-    backend: Backend = "local",
-    address: str | None = None,
-    workers: int | None = None,
-) -> None:
+def run_sweep(title: str, todo: Sequence[Job], options: RunOptions) -> None:
     """Run jobs; each run is stored as it ends, also one that failed. Ctrl-C loses only the runs in flight."""
+    store = Store(options.store)
     store.check_writable()  # fail before anything runs
     for job in {job.stream: job for job in todo}.values():
         job.open_stream()  # a missing dataset also fails before anything runs
@@ -62,7 +54,7 @@ def run_sweep(
         with (
             _interrupts() as interrupted,
             progress_bar(title, todo) as progress,
-            closing(outcomes(todo, progress, backend, address, workers)) as ended,
+            closing(outcomes(todo, progress, options.backend, options.address, options.workers)) as ended,
         ):
             for place, outcome in ended:
                 store.add(record(todo[place], outcome))

@@ -19,12 +19,12 @@ import dataclasses
 import itertools
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from statistics import fmean
-from typing import Any
 
 from everlearn.experiments import significance
+from everlearn.experiments.codec import StoredResult, decode
 from everlearn.experiments.significance import Difference
 from everlearn.messages import nearest
 from everlearn.paper.tables import MeasuredCell, Table
@@ -231,7 +231,7 @@ def _values(side: Side, cells: Sequence[MeasuredCell]) -> dict[int, float] | Non
         spreads = [cell.ours.std for cell in cells if cell.ours is not None and cell.ours.std is not None]
         return {0: fmean(spreads)} if len(spreads) == len(cells) else None
     metric = METRICS[side.metric]
-    values = [{run.job["seed"]: metric(run.result) for run in cell.runs if run.result} for cell in cells]
+    values = [{run.job["seed"]: metric(decode(run.result)) for run in cell.runs} for cell in cells]
     seeds = set.intersection(*(set(value) for value in values))
     return {seed: fmean([value[seed] for value in values]) for seed in sorted(seeds)} or None
 
@@ -245,17 +245,25 @@ def _published(cells: Sequence[MeasuredCell]) -> float | None:
     return fmean(means) if len(means) == len(cells) else None
 
 
-def _part(result: Mapping[str, Any], which: slice) -> float:
-    part = list(result["concepts"].values())[which]
-    return 100 * fmean(part)
+def _half(result: StoredResult, late: bool) -> float:
+    """The accuracy at the end on the first or the second half of the tasks, in percent."""
+    accuracies = list(result.concepts.values())
+    half = len(accuracies) // 2
+    return 100 * fmean(accuracies[-half:] if late else accuracies[:half])
 
 
-METRICS: dict[str, Callable[[Mapping[str, Any]], float]] = {
-    "accuracy": lambda result: 100 * float(result["accuracy"]),
-    "early": lambda result: _part(result, slice(None, len(result["concepts"]) // 2)),
-    "late": lambda result: _part(result, slice(-(len(result["concepts"]) // 2), None)),
-    "speed": lambda result: float(result["samples_per_second"]),
-    "memory": lambda result: float(result["memory_bytes"]) / 1e6,
+def _defined(value: float | None) -> float:
+    if value is None:
+        raise ValueError("a run has no accuracy, speed or memory to compare; leave it out of the report")
+    return float(value)
+
+
+METRICS: dict[str, Callable[[StoredResult], float]] = {
+    "accuracy": lambda result: 100 * _defined(result.accuracy),
+    "early": lambda result: _half(result, late=False),
+    "late": lambda result: _half(result, late=True),
+    "speed": lambda result: _defined(result.samples_per_second),
+    "memory": lambda result: _defined(result.memory_bytes) / 1e6,
 }
 UNTESTED = ("std", "speed", "memory")
 KNOWN = (*METRICS, "std")

@@ -14,7 +14,8 @@ from everlearn import learners as all_learners
 from everlearn.experiments.job import Job, key
 from everlearn.experiments.options import RunOptions
 from everlearn.messages import nearest
-from everlearn.paper.definition import cells, check, in_small, parse
+from everlearn.paper.definition import cells, check, parse
+from everlearn.paper.small_version import small_version
 
 __all__ = [
     "Cell", "Experiment", "NothingLeft", "Panel", "Published", "check_wanted", "experiment", "experiments", "key",
@@ -118,7 +119,7 @@ def experiment(name_or_path: str | os.PathLike[str], options: RunOptions | None 
     learners, streams = options.learners, options.streams
     name, definition = _find(name_or_path)
     if options.quick:
-        definition = in_small(definition)
+        definition = small_version(definition)
     if options.seeds is not None and options.seeds < 1:
         raise ValueError(f"seeds must be at least 1, not {options.seeds}")
     check_wanted([name_or_path, *experiments()], options)
@@ -168,7 +169,7 @@ def _published(panel: dict[str, Any], row: str, column: str) -> Published | None
 
 def check_wanted(names: Collection[str | os.PathLike[str]], options: RunOptions) -> None:
     """Raise a ValueError for a learner or a stream that none of these experiments has."""
-    definitions = [in_small(_find(name)[1]) if options.quick else _find(name)[1] for name in names]
+    definitions = [small_version(_find(name)[1]) if options.quick else _find(name)[1] for name in names]
     jobs = [values for each in definitions for panel in each["panels"] for _, _, values in cells(panel)]
     who = os.path.basename(next(iter(names))) if len(names) == 1 else "no experiment"
     for what, wanted in (("learner", options.learners), ("stream", options.streams)):

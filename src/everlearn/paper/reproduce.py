@@ -61,7 +61,7 @@ def reproduce(name: str | os.PathLike[str], options: RunOptions | None = None) -
         print(line, file=sys.stderr)
     if begun.todo:
         title = ", ".join(each.name for each in begun.experiments)
-        run_sweep(title, begun.todo, store, options.backend, options.address, options.workers)
+        run_sweep(title, begun.todo, options)
     for each in begun.experiments:
         print_comparison(each, store)
     return begun

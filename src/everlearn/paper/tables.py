@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from everlearn.experiments import significance
+from everlearn.experiments.codec import decode
 from everlearn.experiments.options import RunOptions
 from everlearn.experiments.record import Record
 from everlearn.experiments.results import MINIATURE
@@ -217,7 +218,7 @@ def _plain(measured: MeasuredCell) -> bool:
 
 def percent(runs: Iterable[Record], metric: str) -> dict[int, float]:
     """A metric of each run in percent, by seed, where it is defined."""
-    values = {run.job["seed"]: (run.result or {}).get(metric) for run in runs}
+    values = {run.job["seed"]: decode(run.result).metrics[metric] for run in runs}
     return {seed: 100 * value for seed, value in sorted(values.items()) if value is not None}
 
 

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from everlearn.experiments import significance
+from everlearn.experiments.codec import decode
 from everlearn.paper.claims import METRICS, UNTESTED, Check, Judgement, Side, cells_of
 from everlearn.paper.formatting import number, signed
 from everlearn.paper.report.runs import command_of
@@ -128,7 +129,7 @@ def _check(place: str, check: Check, mean: float, known: Sequence[Table], links:
 def _values(side: Side, cell: MeasuredCell) -> dict[int, float]:
     if side.metric == "std":
         return cell.accuracies
-    return {run.job["seed"]: METRICS[side.metric](run.result) for run in cell.runs if run.result}
+    return {run.job["seed"]: METRICS[side.metric](decode(run.result)) for run in cell.runs}
 
 
 def _shared(parts: Sequence[Part]) -> list[Part]:
