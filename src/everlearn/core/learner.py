@@ -35,6 +35,7 @@ from everlearn.core.locking import LearnerLock, waits
 from everlearn.core.plan import Plan
 from everlearn.core.prediction import NotLearntYet
 from everlearn.core.settings import ReplaySettings, Settings, made, plain
+from everlearn.core.signature import describe
 from everlearn.core.snapshot import Snapshot, take_snapshot
 from everlearn.core.softmax import SoftmaxHead
 from everlearn.memory.base import ReplayMemory
@@ -75,6 +76,10 @@ class Learner(ABC):
 
     settings: Any
     sgd: SGD
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        describe(cls)
 
     def __init__(
         self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
@@ -416,9 +421,9 @@ class Learner(ABC):
 
     def restore_extra(self, state: State) -> None:
         """Load the tensors that `extra_state` gave."""
+        states.check_network(self, states.under("network.", state))  # what else there is depends on it
         states.restore_memory(self, state)
         if self.average is not None:
-            states.check_network(self, states.under("network.", state))  # what else there is depends on it
             self.average.network.load_state_dict(states.under("average.", state))
             self.newest = int(state["newest"])
             if not 0 <= self.newest <= self.batches:

@@ -6,7 +6,10 @@ import functools
 import importlib
 import os
 import pkgutil
+import sys
 from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -19,26 +22,88 @@ from everlearn.messages import nearest
 
 __all__ = ["find", "load", "registry"]
 
+GROUP = "everlearn.learners"  # of entry points
+
 
 @functools.cache
 def registry() -> dict[str, type[Learner]]:
     """Every learner there is, by name."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
+    ours = [kind for kind in _subclasses() if kind.__module__.startswith(__name__) and "name" in vars(kind)]
+    return {kind.name: kind for kind in sorted(ours, key=lambda kind: kind.name)}
+
+
+def _subclasses() -> list[type[Learner]]:
+    """Every learner that is imported."""
     found: list[type[Learner]] = list(Learner.__subclasses__())
-    for learner in found:
-        found += learner.__subclasses__()
-    own = [
-        learner for learner in found if learner.__module__.startswith(__name__) and "name" in vars(learner)
-    ]
-    return {learner.name: learner for learner in sorted(own, key=lambda learner: learner.name)}
+    for kind in found:
+        found += kind.__subclasses__()
+    return found
 
 
 def find(name: str) -> type[Learner]:
-    """The learner of this name."""
-    if name not in registry():
-        raise ValueError(f"there is no learner {name!r}{nearest(name, registry())}")
-    return registry()[name]
+    """The learner of this name: one of ours, of an installed package's entry points, or `module:Class`.
+
+    A package offers learners by the entry point group `everlearn.learners`.
+    """
+    if name in registry():
+        return registry()[name]
+    if ":" in name:
+        return _imported(name)
+    return _entry_point(name) or _unknown(name)
+
+
+def _unknown(name: str) -> type[Learner]:
+    known = [*registry(), *(point.name for point in entry_points(group=GROUP))]
+    raise ValueError(f"there is no learner {name!r}{nearest(name, known)}; or give module:Class")
+
+
+def _entry_point(name: str) -> type[Learner] | None:
+    found = entry_points(group=GROUP, name=name)
+    return None if not found else _checked(next(iter(found)).load(), f"the entry point {name!r}")
+
+
+def _imported(name: str) -> type[Learner]:
+    """The class that `module:Class` names; a module in the folder of the command is found, too."""
+    module, _, attribute = name.partition(":")
+    here = os.getcwd()
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"there is no learner {name!r}: {error}") from None
+    finally:
+        if added:
+            sys.path.remove(here)
+    return _checked(found, repr(name))
+
+
+def _checked(found: Any, what: str) -> type[Learner]:
+    if not (isinstance(found, type) and issubclass(found, Learner) and hasattr(found, "name")):
+        raise ValueError(f"{what} is not a subclass of everlearn's Learner with a name of its own")
+    return found
+
+
+def _named(name: str) -> type[Learner]:
+    """The class of a saved learner: ours, an entry point's, or one that is imported already.
+
+    A file never makes a module be imported: it may come from anywhere.
+    """
+    if name in registry():
+        return registry()[name]
+    for kind in _subclasses():
+        if vars(kind).get("name") == name:
+            return kind
+    return _entry_point(name) or _unknown_in_file(name)
+
+
+def _unknown_in_file(name: str) -> type[Learner]:
+    raise ValueError(
+        f"its learner {name!r} is not one of ours: import its class first, or load(path, learner=...)"
+    )
 
 
 def load(
@@ -46,11 +111,13 @@ def load(
     network: nn.Module | None = None,
     device: str = "auto",
     augmentation: Callable[[Tensor], Tensor] | None = None,
+    learner: type[Learner] | None = None,
 ) -> Learner:
     """The learner that `save` wrote, exactly as it was.
 
     network: the module it was made with, if that was one of your own; its weights are overwritten.
     augmentation: the function it was made with, if that was one of your own.
+    learner: its class, if that is one of your own and not imported yet.
     """
     state = checkpoint.read(path)
     meta = read_meta(state)
@@ -71,10 +138,9 @@ def load(
             )
         settings = settings | {"augmentation": augmentation}
     try:
-        learner = find(meta["learner"])(
-            network or meta["network"], seed=meta["seed"], device=device, **settings
-        )
+        kind = learner or _named(meta["learner"])
+        made = kind(network or meta["network"], seed=meta["seed"], device=device, **settings)
     except (ValueError, TypeError) as error:
-        raise CheckpointError(f"{os.fspath(path)} can't be taken up: {error}") from None
-    learner.load_state_dict(state)
-    return learner
+        raise CheckpointError(f"{os.fspath(path)} can't be loaded: {error}") from None
+    made.load_state_dict(state)
+    return made
