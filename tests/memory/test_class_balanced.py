@@ -96,7 +96,7 @@ def test_quota_when_classes_arrive_one_by_one():
 
 def test_a_class_keeps_a_uniform_sample_of_all_it_sent_also_after_its_quota_shrank():
     included = np.zeros(40)
-    for seed in range(1500):
+    for seed in range(600):
         memory, table = memory_of(12, seed)
         for start in range(0, 20, 5):
             send(memory, table, ["a"] * 5, start)

@@ -45,10 +45,9 @@ def test_the_normalised_mean_has_the_least_summed_cosine_distance_to_its_populat
     if mean.norm() < 1e-6:
         return
 
-    def distance(prototype):
-        return (1 - population @ normalize(prototype, dim=0)).sum()
+    def distances(prototypes):
+        return (1 - normalize(prototypes, dim=1) @ population.T).sum(1)
 
     rivals = torch.cat([torch.randn(200, d, generator=generator, dtype=torch.float64), population])
     nearby = mean + 0.01 * mean.norm() * torch.randn(200, d, generator=generator, dtype=torch.float64)
-    best = distance(mean)
-    assert all(best <= distance(rival) + 1e-9 for rival in torch.cat([rivals, nearby]))
+    assert (distances(mean[None]) <= distances(torch.cat([rivals, nearby])) + 1e-9).all()
