@@ -99,7 +99,9 @@ def found(tmp_path_factory):
     program = tmp_path_factory.mktemp("program") / "program.py"
     program.write_text(PROGRAM)
     others = {name: value for name, value in os.environ.items() if name != "MKL_NUM_THREADS"}
-    others["OMP_WAIT_POLICY"] = "PASSIVE"  # more threads than cores would otherwise wait for each other in loops
+    others["OMP_WAIT_POLICY"] = (
+        "PASSIVE"  # more threads than cores would otherwise wait for each other in loops
+    )
 
     def output(machine):
         return subprocess.check_output([sys.executable, program], env={**others, **machine})
