@@ -1,4 +1,4 @@
-"""A method of one's own, complete: replay that also holds on to what its own slow average thinks.
+"""A method of your own, complete: replay with distillation from its own averaged weights.
 
 python examples/new_learner.py
 """
@@ -24,7 +24,7 @@ class SlowTeacherSettings(SoftmaxReplaySettings):
     averaging: float = 0.99
     """decay per batch of the averaged weights, which teach and predict"""
     distillation: float = 0.3
-    """how much the teacher's logits count beside the labels"""
+    """weight of the distance to the teacher's logits, beside the cross-entropy"""
 
 
 class SlowTeacher(Learner):
@@ -45,7 +45,7 @@ class SlowTeacher(Learner):
         old, old_slots = replay
         logits = self.logits(as_input(torch.cat([x, old])))
         loss = cross_entropy(logits, torch.cat([slots, old_slots]))
-        if len(old):  # of an empty memory the mean is not defined
+        if len(old):  # the mean over an empty memory is not defined
             with torch.no_grad():
                 taught = self.head.among_open(self.predictor(as_input(old)))
             loss = loss + self.settings.distillation * mse_loss(logits[len(x) :], taught)
