@@ -230,7 +230,7 @@ REFUSED = [
     ({"new": float("inf")}, 0, "the feature 'new' is inf"),
     ([1.0], 0, "a record must be a dict of feature names and numbers, not list"),
     ({"a": 1.0}, [1], "a label is a str, int, float, bool, bytes, None or a tuple of these, not \\[1\\]"),
-    ({"new": 1.0}, float("nan"), "NaN is no label"),
+    ({"new": 1.0}, float("nan"), "NaN is not a valid label"),
     ({"new": 1.0}, "a thirteenth class", "a memory of 12 has no room"),
 ]
 

@@ -163,11 +163,11 @@ def test_a_merged_memory_goes_on_by_the_larger_threshold():
     first, second = memory_of(BalancedMemory, 4, 1), memory_of(BalancedMemory, 4, 2)
     send(first, ["a"] * 4, 0)
     send(second, ["a"] * 400, 100)
-    threshold = int(second._book()["dropped"][0])
+    threshold = int(second._index_state()["dropped"][0])
     merge(first, second)
-    book = first._book()
-    assert book["dropped"][0] >= threshold
-    assert (book["keys"] > book["dropped"][0]).all()
+    index = first._index_state()
+    assert index["dropped"][0] >= threshold
+    assert (index["keys"] > index["dropped"][0]).all()
 
 
 def test_a_state_from_after_a_class_was_forgotten_goes_on_as_the_memory_itself_does():

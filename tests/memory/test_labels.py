@@ -40,8 +40,8 @@ def test_a_label_of_a_foreign_type_is_named(y):
         as_labels(y)
 
 
-def test_nan_is_no_label():
-    with pytest.raises(ValueError, match="NaN is no label"):
+def test_nan_is_not_a_valid_label():
+    with pytest.raises(ValueError, match="NaN is not a valid label"):
         as_labels(np.array([1.0, np.nan]))
 
 

@@ -124,7 +124,7 @@ def test_a_restored_memory_goes_on_as_the_first_one_would_have():
 def test_a_state_of_a_larger_memory_is_refused():
     first = memory_of(20)
     send(first, [0] * 20)
-    with pytest.raises(ValueError, match="a memory of 10 that saw 20 samples can't keep 20"):
+    with pytest.raises(ValueError, match="a memory of size 10 that saw 20 samples can't hold 20 exemplars"):
         memory_of(10).restore(first.state(), torch.device("cpu"))
 
 

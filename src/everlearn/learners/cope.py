@@ -193,7 +193,7 @@ class CoPE(Learner):
         super().merge_from(other, slots)
         samples, labels = self.memory.samples()
         owners = torch.tensor(self.labels.slots(labels), device=self.device)
-        self._evolving.renew(self.embed(samples), owners, self.settings.renormalise)
+        self._evolving.recompute(self.embed(samples), owners, self.settings.renormalise)
 
     def hold_still(self, still: Any) -> None:
         """A snapshot has prototypes of its own."""

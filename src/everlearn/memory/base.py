@@ -1,8 +1,8 @@
-"""What all replay memories share.
+"""The base class of all replay memories.
 
-The samples lie on the device, in one tensor. The book about them (which row is whose, and what
-decides who stays) lies on the host: it never depends on the weights, so the device only gathers
-and writes the rows it is told, and a step with replay is tensors alone.
+The samples are in one tensor on the device. The index (which class each row belongs to, and what decides which
+sample is replaced) is on the host. It never depends on the weights, so the device only gathers and writes the rows
+that the host has chosen, and a step with replay consists of tensor operations only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from everlearn.memory.labels import Label, LabelTable
 from everlearn.transaction import current
 
-__all__ = ["Integers", "ReplayMemory", "empty_rows", "without", "write_rows"]
+__all__ = ["Integers", "ReplayMemory", "empty_rows", "remove_slot", "write_rows"]
 
 Integers = NDArray[np.int64]
 
@@ -26,34 +26,34 @@ LARGEST = 2**63 - 1
 
 
 class ReplayMemory(ABC):
-    """At most `size` exemplars, kept as they came.
+    """At most `size` exemplars, stored in the type they arrived in.
 
-    labels: the learner's label table, to tell whose exemplars are whose.
-    generator: the learner's own source of randomness (on the host).
+    labels: the learner's label table.
+    generator: the learner's random generator (on the host).
     """
 
-    types: ClassVar[dict[str, torch.dtype]] = {}  # of the parts of a state that are not int64
+    types: ClassVar[dict[str, torch.dtype]] = {}  # dtypes of the tensors in a state that are not int64
 
     def __init__(self, size: int, labels: LabelTable, generator: torch.Generator) -> None:
         self.size = size
         self._labels = labels
         self._generator = generator
-        self.rows: Tensor | None = None  # the samples, and one row more for what is not kept
+        self.rows: Tensor | None = None  # the samples, and one more row for samples that are not stored
 
-    # What a user asks.
+    # For users.
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many exemplars are kept."""
+        """The number of exemplars."""
 
     def counts(self) -> dict[Label, int]:
-        """How many exemplars each class keeps."""
+        """The number of exemplars of each class."""
         _, slots = self.kept()
         counts = np.bincount(slots, minlength=len(self._labels))
         return dict(zip(self._labels.labels, counts.tolist(), strict=True))
 
     def samples(self) -> tuple[Tensor, list[Label]]:
-        """All exemplars, in the order of the book, and their labels."""
+        """All exemplars, in the order of the index, and their labels."""
         if self.rows is None:
             return torch.empty(0), []
         rows, slots = self.kept()
@@ -62,35 +62,35 @@ class ReplayMemory(ABC):
         return kept, [labels[slot] for slot in slots.tolist()]
 
     def nbytes(self) -> int:
-        """Bytes held: the samples, and every array of the book."""
+        """Bytes of the samples and of every array of the index."""
         samples = 0 if self.rows is None else self.rows.nbytes
         return samples + sum(part.nbytes for part in vars(self).values() if isinstance(part, np.ndarray))
 
-    # What a learner does.
+    # For learners.
 
     def allocate(self, like: Tensor, device: torch.device) -> None:
-        """Make room for samples of this shape and type, once they are known."""
+        """Allocate the rows for samples of this shape and type."""
         self.rows = empty_rows(self.size + 1, like, device)
 
     @abstractmethod
     def open_classes(self, classes: int) -> None:
-        """There are this many classes from now on."""
+        """Prepare for this many classes in all."""
 
     @abstractmethod
     def draw(self, count: int) -> tuple[Integers, Integers]:
-        """Rows and slots of `count` exemplars, without replacement (fewer if fewer are kept)."""
+        """Rows and slots of `count` exemplars, without replacement (fewer if fewer are stored)."""
 
     @abstractmethod
     def admit(self, slots: Integers) -> Integers:
-        """Decide where each new sample is kept: its row, the last row for nowhere."""
+        """Choose the row where each new sample is stored; the last row means that it is not stored."""
 
     def recall(self, rows: Tensor) -> Tensor:
-        """The samples in these rows. Tensors alone."""
+        """The samples in these rows. Tensor operations only."""
         assert self.rows is not None
         return self.rows[rows]
 
     def write(self, x: Tensor, rows: Tensor) -> None:
-        """Put samples into the rows that `admit` gave them. Tensors alone."""
+        """Write samples to the rows that `admit` chose. Tensor operations only."""
         assert self.rows is not None
         write_rows(self.rows, rows, x)
 
@@ -102,61 +102,62 @@ class ReplayMemory(ABC):
 
     @abstractmethod
     def kept(self) -> tuple[Integers, Integers]:
-        """The rows in use, in the order of the book, and the class of each."""
+        """The used rows, in the order of the index, and the slot of each."""
 
     @abstractmethod
-    def _book(self) -> dict[str, Integers]:
-        """What a state must hold of the book, besides the order of the samples."""
+    def _index_state(self) -> dict[str, Integers]:
+        """The parts of the index that a state holds, besides the order of the samples."""
 
     @abstractmethod
-    def _reopen(self, book: dict[str, Integers], samples: int) -> None:
-        """Take up a book that `_book` gave, of so many samples that now lie in the first rows, in its order."""
+    def _restore_index(self, index: dict[str, Integers], samples: int) -> None:
+        """Load an index that `_index_state` returned; its `samples` samples are in the first rows, in order."""
 
     def state(self) -> dict[str, Tensor]:
-        """All of it, exemplars in the order of the book; empty rows are not stored."""
-        state = {name: torch.from_numpy(np.array(part)) for name, part in self._book().items()}
+        """The whole memory as tensors: exemplars in the order of the index, without empty rows."""
+        state = {name: torch.from_numpy(np.array(part)) for name, part in self._index_state().items()}
         if self.rows is not None:
             state["samples"] = self.samples()[0]
         return state
 
     def restore(self, state: dict[str, Tensor], device: torch.device) -> None:
-        """Take up a state that `state` gave."""
+        """Load a state that `state` returned."""
         samples = state["samples"]
         for name, part in state.items():
-            if part.dtype != self.types.get(name, torch.int64) and name != "samples":
-                raise ValueError(f"the memory's {name} is of {part.dtype}")
-        book = {name: part.cpu().numpy().copy() for name, part in state.items() if name != "samples"}
-        self._reopen(book, len(samples))
+            expected = self.types.get(name, torch.int64)
+            if part.dtype != expected and name != "samples":
+                raise ValueError(f"the memory's {name} has dtype {part.dtype}, expected {expected}")
+        index = {name: part.cpu().numpy().copy() for name, part in state.items() if name != "samples"}
+        self._restore_index(index, len(samples))
         self.allocate(samples, device)
         assert self.rows is not None
         self.rows[: len(samples)] = samples.to(device)
 
-    # Control.
+    # Forget and merge.
 
     def forget(self, slot: int) -> None:
-        """Drop a class with all its exemplars, for good; the slots after it move down by one."""
+        """Remove a class with all its exemplars; the slots after it move down by one."""
         raise ValueError(f"{type(self).__name__} can't forget a class")
 
     def merge(self, other: Any, slots: Integers) -> None:
-        """Take in a memory of the same kind and size, by this memory's own rule; the other stays as it is.
+        """Merge another memory of the same class and size into this one; the other is not changed.
 
-        slots: where each class of the other lies here; all of them are open.
+        slots: the slot in this memory of each class of the other; all of them are open.
         """
         raise ValueError(f"{type(self).__name__} can't be merged with another")
 
-    def _lay_out(self, samples: Tensor) -> None:
-        """Let these samples fill the first rows, and leave nothing of others behind."""
+    def _replace_samples(self, samples: Tensor) -> None:
+        """Write these samples to the first rows, and zeros to all others."""
         if self.rows is not None:
             self.rows[: len(samples)] = samples.to(self.rows.device)
             self.rows[len(samples) :] = 0
 
-    def _in_rows(self, rows: Integers) -> Tensor:
+    def _samples_in(self, rows: Integers) -> Tensor:
         assert self.rows is not None
         return self.rows[torch.from_numpy(rows).to(self.rows.device)]
 
 
 def empty_rows(count: int, like: Tensor, device: torch.device) -> Tensor:
-    """Rows of zeros for samples of this shape and type; on the host they take memory as they are used."""
+    """Rows of zeros for samples of this shape and type; on the host, memory is used only once they are written."""
     if device.type != "cpu":
         return torch.zeros(count, *like.shape[1:], dtype=like.dtype, device=device)
     each = like.shape[1:].numel()
@@ -164,13 +165,13 @@ def empty_rows(count: int, like: Tensor, device: torch.device) -> Tensor:
         room = np.zeros(count * each * like.element_size(), np.uint8)
     except (MemoryError, ValueError):
         raise MemoryError(
-            f"out of memory: {count:,} samples of shape {list(like.shape[1:])} can't be kept; lower memory_size"
+            f"out of memory: no room for {count:,} samples of shape {list(like.shape[1:])}; lower memory_size"
         ) from None
     return torch.from_numpy(room).view(like.dtype).view(count, *like.shape[1:])
 
 
 def write_rows(held: Tensor, rows: Tensor, x: Tensor) -> None:
-    """Overwrite rows of a tensor in place; taken back if the change fails. Tensors alone."""
+    """Overwrite rows of a tensor in place; undone if the transaction fails. Tensor operations only."""
     transaction = current()
     if transaction is not None:
         before = held[rows]
@@ -178,6 +179,6 @@ def write_rows(held: Tensor, rows: Tensor, x: Tensor) -> None:
     held.index_copy_(0, rows, x)
 
 
-def without(slots: Integers, gone: int) -> Integers:
-    """The slots when a class is gone: those after it move down by one."""
+def remove_slot(slots: Integers, gone: int) -> Integers:
+    """The slots after the class `gone` is removed: those above it move down by one."""
     return slots - (slots > gone)

@@ -1,9 +1,8 @@
-"""M_r by herding: for each class the few samples whose mean is nearest to the mean of all.
+"""M_r by herding: for each class, the samples whose mean is nearest to the mean of the class.
 
-Herding looks at all samples of a class at once, so everything that arrives is kept until the
-horizon ends; only then are the exemplars chosen, and the rest goes. A class's exemplars lie in the
-order they were chosen, so that the first of them are always the best so many: the list is cut when
-new classes shrink the quota.
+Herding needs all samples of a class at once, so everything that arrives is stored until the horizon ends. Then the
+exemplars are chosen and the rest is dropped. The exemplars of a class are stored in the order in which they were
+chosen, so the first k are always the best k: the list is truncated when new classes reduce the quota.
 
 Welling, M. Herding Dynamical Weights to Learn. ICML 2009.
 """
@@ -16,17 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everlearn.memory.base import Integers, ReplayMemory, without, write_rows
+from everlearn.memory.base import Integers, ReplayMemory, remove_slot, write_rows
 from everlearn.memory.labels import LabelTable
 
 __all__ = ["HerdedMemory", "herd"]
 
 
 def herd(features: Tensor, count: int, unit_length: bool = False) -> Tensor:
-    """Which samples to keep, the best first: each brings the mean of the chosen nearest to the mean of all.
+    """The indices of the chosen samples, the best first: each brings their mean nearest to the mean of all.
 
-    features: `[samples, d]`. count: how many; all, if there are no more.
-    unit_length: features are directions, and so is the mean of some.
+    features: `[samples, d]`. count: how many to choose; all, if there are not more.
+    unit_length: whether features and their means are normalised to unit length.
 
     >>> herd(torch.tensor([[0.0], [4.0], [1.0], [6.0]]), 3)
     tensor([1, 2, 3])
@@ -35,40 +34,40 @@ def herd(features: Tensor, count: int, unit_length: bool = False) -> Tensor:
     shape = torch.nn.functional.normalize if unit_length else torch.clone
     mean = shape(features.mean(0, keepdim=True))  # [1, d]
     total = torch.zeros_like(mean)
-    barred = torch.zeros(len(features), dtype=torch.float64, device=features.device)
+    excluded = torch.zeros(len(features), dtype=torch.float64, device=features.device)
     chosen = torch.empty(min(count, len(features)), dtype=torch.int64, device=features.device)
     for i in range(len(chosen)):
-        means = shape((total + features) / (i + 1))  # of those chosen and each sample, [samples, d]
-        best = (torch.linalg.vector_norm(means - mean, dim=1) + barred).argmin()
+        means = shape((total + features) / (i + 1))  # of the chosen samples plus one more, [samples, d]
+        best = (torch.linalg.vector_norm(means - mean, dim=1) + excluded).argmin()
         total += features[best]
-        barred[best] = torch.inf
+        excluded[best] = torch.inf
         chosen[i] = best
     return chosen
 
 
 class HerdedMemory(ReplayMemory):
-    """At most `size` exemplars, ⌊size / classes⌋ of each class; and all that came since the last refresh."""
+    """At most `size` exemplars, ⌊size / classes⌋ of each class; and all samples since the last refresh."""
 
     def __init__(self, size: int, labels: LabelTable, generator: torch.Generator) -> None:
         super().__init__(size, labels, generator)
         self._slots: Integers = np.zeros(0, np.int64)  # the class of each exemplar, class after class
-        self.horizon: Tensor | None = None  # what came since, in a room that doubles
-        self._came: Integers = np.zeros(0, np.int64)  # and its classes
+        self.horizon: Tensor | None = None  # samples since the last refresh; its capacity doubles
+        self._came: Integers = np.zeros(0, np.int64)  # the slots of these samples
 
     def __len__(self) -> int:
-        """How many exemplars are kept."""
+        """The number of exemplars."""
         return len(self._slots)
 
     def allocate(self, like: Tensor, device: torch.device) -> None:
-        """Make room for samples of this shape and type, once they are known."""
+        """Allocate the rows for samples of this shape and type."""
         super().allocate(like, device)
         self.horizon = torch.zeros(0, *like.shape[1:], dtype=like.dtype, device=device)
 
     def open_classes(self, classes: int) -> None:
-        """Nothing changes until the exemplars are chosen anew."""
+        """Nothing to do: the exemplars are chosen again when the horizon ends."""
 
     def draw(self, count: int) -> tuple[Integers, Integers]:
-        """Rows and slots of `count` exemplars, uniform, without replacement (fewer if fewer are kept)."""
+        """Rows and slots of `count` exemplars, uniform, without replacement (fewer if fewer are stored)."""
         rows: Integers = torch.randperm(len(self), generator=self._generator)[:count].numpy()
         return rows, self._slots[rows]
 
@@ -78,7 +77,7 @@ class HerdedMemory(ReplayMemory):
         return firsts + self._random_integers(len(slots)) % np.maximum(counts, 1), slots
 
     def admit(self, slots: Integers) -> Integers:
-        """Where each new sample is kept until the horizon ends."""
+        """The row of the horizon where each new sample is stored until it ends."""
         assert self.horizon is not None
         start = len(self._came)
         self._came = np.concatenate([self._came, slots])
@@ -90,15 +89,16 @@ class HerdedMemory(ReplayMemory):
         return np.arange(start, len(self._came))
 
     def write(self, x: Tensor, rows: Tensor) -> None:
-        """Put samples into the rows of the horizon that `admit` gave them."""
+        """Write samples to the rows of the horizon that `admit` chose."""
         assert self.horizon is not None
         write_rows(self.horizon, rows, x)
 
     def refresh(self, choose: Callable[[Tensor, int], Tensor]) -> bool:
-        """The horizon is over: choose the exemplars of the classes in it, cut the lists of the others.
+        """End the horizon: choose the exemplars of its classes, truncate the lists of the others.
 
-        A class that came before is chosen from its exemplars and what came of it since. False if nothing came.
-        choose: of samples of one class, the places of so many, the best first.
+        The exemplars of a class are chosen from its old exemplars and its new samples. False if there are no new
+        samples.
+        choose: a function of the samples of one class and a number; returns the indices of so many, the best first.
         """
         assert self.rows is not None and self.horizon is not None
         if not len(self._came):
@@ -121,7 +121,7 @@ class HerdedMemory(ReplayMemory):
         return True
 
     def nbytes(self) -> int:
-        """Bytes of the exemplars and their book."""
+        """Bytes of the exemplars and their index."""
         return self._slots.nbytes + (0 if self.rows is None else self.rows.nbytes)
 
     def horizon_nbytes(self) -> int:
@@ -133,49 +133,52 @@ class HerdedMemory(ReplayMemory):
     def kept(self) -> tuple[Integers, Integers]:
         return np.arange(len(self)), self._slots
 
-    def _book(self) -> dict[str, Integers]:
+    def _index_state(self) -> dict[str, Integers]:
         return {"slots": self._slots, "came": self._came}
 
-    def _reopen(self, book: dict[str, Integers], samples: int) -> None:
-        if not samples == len(book["slots"]) <= self.size:
-            raise ValueError(f"a memory of {self.size} with {len(book['slots'])} slots can't keep {samples}")
-        self._slots, self._came = book["slots"], book["came"]
+    def _restore_index(self, index: dict[str, Integers], samples: int) -> None:
+        if not samples == len(index["slots"]) <= self.size:
+            raise ValueError(
+                f"a memory of size {self.size} with {len(index['slots'])} slots can't hold {samples} exemplars"
+            )
+        self._slots, self._came = index["slots"], index["came"]
 
     def state(self) -> dict[str, Tensor]:
-        """All of it, the horizon included."""
+        """The whole memory as tensors, including the horizon."""
         state = super().state()
         if self.horizon is not None:
             state["horizon"] = self.horizon[: len(self._came)].clone()
         return state
 
     def restore(self, state: dict[str, Tensor], device: torch.device) -> None:
-        """Take up a state that `state` gave."""
+        """Load a state that `state` returned."""
         horizon = state["horizon"]
         super().restore({name: part for name, part in state.items() if name != "horizon"}, device)
         samples = state["samples"]
         if len(horizon) != len(self._came):
-            raise ValueError(f"{len(self._came)} samples came, but {len(horizon)} are there")
+            raise ValueError(f"the horizon has {len(horizon)} samples, but {len(self._came)} slots")
         if (horizon.shape[1:], horizon.dtype) != (samples.shape[1:], samples.dtype):
             raise ValueError(
-                f"what came is {list(horizon.shape[1:])} of {horizon.dtype}, unlike the exemplars"
+                f"the samples of the horizon are {list(horizon.shape[1:])} of {horizon.dtype}, "
+                f"but the exemplars are {list(samples.shape[1:])} of {samples.dtype}"
             )
         if len(self._came) and not 0 <= self._came.min() <= self._came.max() < len(self._labels):
-            raise ValueError(f"samples came of more than {len(self._labels)} classes")
+            raise ValueError(f"the horizon has samples of more than {len(self._labels)} classes")
         self.horizon = horizon.to(device).clone()
 
-    # Control.
+    # Forget.
 
     def forget(self, slot: int) -> None:
-        """Drop a class with all its exemplars and what came of it; the others' lists stay as they are."""
+        """Remove a class with all its exemplars and samples; the lists of the other classes stay as they are."""
         if self.rows is None or self.horizon is None:
             return
         stays, came = self._slots != slot, self._came != slot
-        self._lay_out(self._in_rows(np.flatnonzero(stays)))
+        self._replace_samples(self._samples_in(np.flatnonzero(stays)))
         self.horizon = self.horizon[torch.from_numpy(np.flatnonzero(came)).to(self.horizon.device)]
-        self._slots, self._came = without(self._slots[stays], slot), without(self._came[came], slot)
+        self._slots, self._came = remove_slot(self._slots[stays], slot), remove_slot(self._came[came], slot)
 
     def all_samples(self) -> tuple[Tensor, Integers]:
-        """The exemplars and what came since, and the classes of both."""
+        """The exemplars and the samples of the horizon, and the slots of both."""
         assert self.rows is not None and self.horizon is not None
         samples = torch.cat([self.rows[: len(self)], self.horizon[: len(self._came)]])
         return samples, np.append(self._slots, self._came)

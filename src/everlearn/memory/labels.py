@@ -1,4 +1,4 @@
-"""Labels to slots: the learner counts classes 0, 1, 2, … in the order it first sees them."""
+"""Labels to slots: a learner numbers the classes 0, 1, 2, … in the order in which it first sees them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from everlearn.label_json import Label, decode_label, encode_label
 __all__ = ["Label", "LabelTable", "as_labels", "decode_label", "encode_label", "shortened"]
 
 _PLAIN = (str, bool, bytes, type(None))
-MOST_BITS = 1024  # of an integer as a label: more could not be written as JSON
+MOST_BITS = 1024  # the largest integer label; a larger one can't be written as JSON
 DEEPEST = 16
 
 
 class LabelTable:
     """The labels seen so far, each with its slot.
 
-    Labels are told apart as the keys of a dict are: 1, 1.0 and True are one label.
+    Labels are compared like the keys of a dict: 1, 1.0 and True are the same label.
 
     >>> table = LabelTable()
     >>> table.add("cat"), table.add("dog"), table.slot("dog"), "bird" in table
@@ -48,14 +48,14 @@ class LabelTable:
         return self._slots.setdefault(label, len(self._slots))
 
     def extend(self, labels: Iterable[Label]) -> None:
-        """Give slots to labels that were never seen. The table is a new one then: who holds the old one keeps it."""
+        """Give slots to new labels. The internal dict is replaced, so that references to the old one stay valid."""
         slots = dict(self._slots)
         for label in labels:
             slots.setdefault(label, len(slots))
         self._slots = slots
 
     def remove(self, label: Label) -> None:
-        """Forget a label that was seen; the slots after its own move down by one.
+        """Remove a label; the slots after its own move down by one.
 
         >>> table = LabelTable("abc")
         >>> table.remove("a")
@@ -79,7 +79,7 @@ class LabelTable:
 
 
 def as_labels(y: Any) -> list[Label]:
-    """The labels of a batch as a list, or a ValueError that names the one that is none."""
+    """The labels of a batch as a list; raises a ValueError that names the first invalid one."""
     if isinstance(y, (torch.Tensor, np.ndarray)):
         try:
             y = y.tolist()
@@ -109,7 +109,7 @@ def _label(label: Any, depth: int = 0) -> Label:
         return label
     if type(label) is float:
         if math.isnan(label):
-            raise ValueError("NaN is no label: it does not equal itself")
+            raise ValueError("NaN is not a valid label: it does not equal itself")
         return label
     if type(label) is tuple:
         if depth == DEEPEST:
@@ -122,7 +122,7 @@ def _label(label: Any, depth: int = 0) -> Label:
 
 
 def shortened(value: Any) -> str:
-    """What a value looks like, in at most 60 characters."""
+    """The repr of a value, in at most 60 characters."""
     try:
         text = repr(value)
     except Exception:  # an integer of too many digits, a tuple too deep, an object of a user's own

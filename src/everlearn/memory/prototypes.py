@@ -14,10 +14,10 @@ __all__ = ["Prototypes"]
 
 
 class Prototypes:
-    """One prototype p^c per class in a room of fixed shape that doubles when it is full.
+    """One prototype p^c per class, in a tensor of fixed shape that doubles when it is full.
 
     vectors: `[capacity, d]`; rows of unseen classes are zero.
-    seen: which rows stand for a class, `[capacity]`.
+    seen: which rows are prototypes of a class, `[capacity]`.
     """
 
     def __init__(self, dimension: int, device: torch.device, capacity: int = 16) -> None:
@@ -26,7 +26,7 @@ class Prototypes:
         self.count = 0
 
     def open_classes(self, classes: int, generator: torch.Generator) -> bool:
-        """Give new classes a random prototype in the positive orthant; True if the room had to grow."""
+        """Give new classes a random prototype in the positive orthant; True if the tensors were replaced."""
         capacity = len(self.vectors)
         while capacity < classes:
             capacity *= 2
@@ -43,16 +43,16 @@ class Prototypes:
         return grown
 
     def in_use(self) -> tuple[Tensor, Tensor | None]:
-        """The prototypes and which of them stand for a class: on a GPU in the fixed shape that a graph needs."""
+        """The prototypes, and which rows are used: on a GPU in the fixed shape that a CUDA graph needs."""
         return (self.vectors, self.seen) if self.vectors.is_cuda else (self.vectors[: self.count], None)
 
     def move(self, features: Tensor, slots: Tensor, momentum: float, renormalise: bool) -> None:
-        """Equation 1: p^c ← α p^c + (1 − α) p̄^c for every class c among the slots, in place. Tensors alone.
+        """Equation 1: p^c ← α p^c + (1 − α) p̄^c for every class c in the slots, in place. Tensor operations only.
 
         features: unit-length embeddings, `[samples, d]`. slots: the class of each.
         """
         xp, (vectors, features, slots) = as_arrays(self.vectors, features, slots)
-        # On the host only the classes that are there; a GPU takes all, since a graph has fixed shapes.
+        # On the CPU only the classes in the batch; on a GPU all, since a CUDA graph has fixed shapes.
         all_classes = xp.arange(len(vectors), device=vectors.device)
         present = np.bincount(slots).nonzero()[0] if xp is np else all_classes
         owners = like(present[:, None] == slots, features)  # [present, samples]
@@ -75,17 +75,18 @@ class Prototypes:
         return self.vectors.nbytes + self.seen.nbytes
 
     def forget(self, slot: int) -> None:
-        """Drop a class's prototype; those after it move down by one, into a room for one class fewer."""
+        """Remove the prototype of a class; those after it move down by one, into new tensors."""
         left = torch.cat([self.vectors[:slot], self.vectors[slot + 1 : self.count]])
-        anew = Prototypes(self.vectors.shape[1], self.vectors.device)
-        while len(anew.vectors) < len(left):
-            anew = Prototypes(self.vectors.shape[1], self.vectors.device, 2 * len(anew.vectors))
-        self.vectors, self.seen, self.count = anew.vectors, anew.seen, len(left)
+        capacity = 16
+        while capacity < len(left):
+            capacity *= 2
+        new = Prototypes(self.vectors.shape[1], self.vectors.device, capacity)
+        self.vectors, self.seen, self.count = new.vectors, new.seen, len(left)
         self.vectors[: self.count] = left
         self.seen[: self.count] = True
 
-    def renew(self, features: Tensor, slots: Tensor, renormalise: bool) -> None:
-        """Take the prototypes anew, as the mean of the features of each class; every class has some."""
+    def recompute(self, features: Tensor, slots: Tensor, renormalise: bool) -> None:
+        """Set each prototype to the mean of the features of its class; every class must have some."""
         sums = torch.zeros_like(self.vectors).index_add_(0, slots, features)
         means = sums[: self.count] / slots.bincount(minlength=self.count)[:, None]
         assign(self.vectors, slice(self.count), normalize(means, dim=1) if renormalise else means)

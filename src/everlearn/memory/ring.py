@@ -1,7 +1,7 @@
-"""M_r by task: a ring for each, which keeps the task's most recent samples.
+"""M_r by task: one ring buffer per task, with the most recent samples of the task.
 
-The memory is shared out equally among the tasks that are announced, from the start. A ring is
-written round and round: once it is full, each new sample takes the place of the oldest.
+The memory is shared equally by the tasks, whose number is known from the start. Once a ring is full, each new sample
+replaces the oldest one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from everlearn.memory.base import Integers, ReplayMemory, without
+from everlearn.memory.base import Integers, ReplayMemory, remove_slot
 from everlearn.memory.labels import LabelTable
 from everlearn.transaction import assign
 
@@ -19,39 +19,39 @@ __all__ = ["RingMemory"]
 class RingMemory(ReplayMemory):
     """The ⌊size / tasks⌋ most recent samples of each task.
 
-    tasks: how many there will be.
+    tasks: the number of tasks that the stream has.
     """
 
     def __init__(self, size: int, tasks: int, labels: LabelTable, generator: torch.Generator) -> None:
         super().__init__(size, labels, generator)
         self.quota = size // tasks
-        self.tasks: list[int] = []  # the tasks met, each with the ring of the same number
-        self.running = 0  # the task whose samples come now
-        self._came: Integers = np.zeros(tasks, np.int64)  # samples that ever came to each ring
-        self._rows: Integers = np.zeros((tasks, self.quota), np.int64)  # where each place of a ring lies
+        self.tasks: list[int] = []  # the tasks seen so far; task i uses ring i
+        self.running = 0  # the task of the samples that arrive now
+        self._came: Integers = np.zeros(tasks, np.int64)  # samples that ever arrived at each ring
+        self._rows: Integers = np.zeros((tasks, self.quota), np.int64)  # the row of each place of a ring
         self._slots: Integers = np.zeros((tasks, self.quota), np.int64)  # the class of each place
 
     def __len__(self) -> int:
-        """How many exemplars are kept."""
+        """The number of exemplars."""
         return int(self._filled().sum())
 
     def open_classes(self, classes: int) -> None:
-        """Nothing changes: it is the tasks that share the memory."""
+        """Nothing to do: the memory is shared by the tasks."""
 
     def room(self, task: int) -> bool:
         """Whether this task has a ring or can get one."""
         return task in self.tasks or len(self.tasks) < len(self._came)
 
     def draw(self, count: int) -> tuple[Integers, Integers]:
-        """Rows and slots of `count` exemplars, uniform, without replacement (fewer if fewer are kept)."""
+        """Rows and slots of `count` exemplars, uniform, without replacement (fewer if fewer are stored)."""
         rows, slots = self.kept()
         chosen = torch.randperm(len(rows), generator=self._generator)[:count].numpy()
         return rows[chosen], slots[chosen]
 
     def admit(self, slots: Integers) -> Integers:
-        """Decide where each new sample of the running task is kept: its row, the last row for nowhere.
+        """Choose the row where each new sample of the running task is stored; the last row means not stored.
 
-        Of a batch longer than the ring the end stays.
+        If the batch is longer than the ring, its last samples are stored.
         """
         if self.running not in self.tasks:
             self.tasks = [*self.tasks, self.running]
@@ -67,7 +67,7 @@ class RingMemory(ReplayMemory):
         return np.concatenate([passed, self._rows[ring, places]])
 
     def past(self) -> list[tuple[Integers, Integers]]:
-        """Rows and slots of each task met but the running one."""
+        """Rows and slots of each task seen so far except the running one."""
         return [self._ring(ring) for ring, task in enumerate(self.tasks) if task != self.running]
 
     def _ring(self, ring: int) -> tuple[Integers, Integers]:
@@ -83,38 +83,42 @@ class RingMemory(ReplayMemory):
         filled = np.arange(self.quota) < self._filled()[:, None]  # [tasks, quota]
         return self._rows[filled], self._slots[filled]
 
-    def _book(self) -> dict[str, Integers]:
+    def _index_state(self) -> dict[str, Integers]:
         return {"slots": self.kept()[1], "came": self._came, "tasks": np.array(self.tasks, np.int64)}
 
-    def _reopen(self, book: dict[str, Integers], samples: int) -> None:
-        self._came, self.tasks = book["came"], book["tasks"].tolist()
+    def _restore_index(self, index: dict[str, Integers], samples: int) -> None:
+        self._came, self.tasks = index["came"], index["tasks"].tolist()
         if self._came.shape != (len(self._rows),) or (self._came < 0).any():
-            raise ValueError(f"there are {len(self._rows)} rings, and {self._came.tolist()} came")
+            raise ValueError(
+                f"the memory has {len(self._rows)} rings, but the state counts {self._came.tolist()} samples"
+            )
         if (
-            book["tasks"].ndim != 1
+            index["tasks"].ndim != 1
             or len(set(self.tasks)) < len(self.tasks)
             or len(self.tasks) > len(self._rows)
         ):
-            raise ValueError(f"there are {len(self._rows)} rings for the tasks {self.tasks}")
-        if not len(self) == samples == len(book["slots"]):
             raise ValueError(
-                f"rings of {self.quota} to which {self._came.tolist()} came can't keep {samples}"
+                f"the memory has {len(self._rows)} rings, but the state has the tasks {self.tasks}"
+            )
+        if not len(self) == samples == len(index["slots"]):
+            raise ValueError(
+                f"rings of size {self.quota} with {self._came.tolist()} arrived samples can't hold {samples}"
             )
         filled = np.arange(self.quota) < self._filled()[:, None]
         self._rows[filled] = np.arange(samples)
-        self._slots[filled] = book["slots"]
+        self._slots[filled] = index["slots"]
 
-    # Control.
+    # Forget and merge.
 
     def forget(self, slot: int) -> None:
-        """Drop a class with all its exemplars. A task that has none left is as if it had never come."""
+        """Remove a class with all its exemplars. A task without exemplars is forgotten too."""
         rings = {task: self._by_age(ring) for ring, task in enumerate(self.tasks)}
         left = {task: rows[slots != slot] for task, (rows, slots) in rings.items()}
         left = {task: rows for task, rows in left.items() if len(rows)}
-        classes = {task: without(slots[slots != slot], slot) for task, (_, slots) in rings.items()}
+        classes = {task: remove_slot(slots[slots != slot], slot) for task, (_, slots) in rings.items()}
         rows = np.concatenate([*left.values(), np.zeros(0, np.int64)])
         if self.rows is not None:
-            self._lay_out(self._in_rows(rows))
+            self._replace_samples(self._samples_in(rows))
         self.tasks, self._came = list(left), np.zeros_like(self._came)
         self._came[: len(left)] = [len(part) for part in left.values()]
         filled = np.arange(self.quota) < self._filled()[:, None]
@@ -128,11 +132,11 @@ class RingMemory(ReplayMemory):
         return self._rows[ring, places], self._slots[ring, places]
 
     def merge(self, other: RingMemory, slots: Integers) -> None:
-        """What the other keeps comes to the rings of its tasks, the oldest first."""
+        """Add the other's exemplars to the rings of their tasks, the oldest first."""
         running = self.running
         for ring, task in enumerate(other.tasks):
             rows, classes = other._by_age(ring)
             self.running = task
-            samples = other._in_rows(rows)
+            samples = other._samples_in(rows)
             self.write(samples, torch.from_numpy(self.admit(slots[classes])).to(samples.device))
         self.running = running

@@ -1,7 +1,7 @@
-"""M_r whose exemplars each carry a score, which the learner gives and which decides who makes room.
+"""M_r with a score for each exemplar, given by the learner, which decides which exemplar is replaced.
 
-It fills in the order of arrival. What happens once it is full depends on the scores of what arrives,
-so here the learner decides, and the memory only keeps the book.
+The memory fills in the order of arrival. Once it is full, the learner decides by the scores of the new samples; the
+memory only stores them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everlearn.memory.base import Integers, ReplayMemory, without
+from everlearn.memory.base import Integers, ReplayMemory, remove_slot
 from everlearn.memory.labels import LabelTable
 from everlearn.transaction import assign
 
@@ -30,26 +30,26 @@ class ScoredMemory(ReplayMemory):
         self._slots: Integers = np.zeros(size, np.int64)  # the class of each row
 
     def __len__(self) -> int:
-        """How many exemplars are kept."""
+        """The number of exemplars."""
         return len(self.scores)
 
     def open_classes(self, classes: int) -> None:
-        """Nothing changes: the memory is not shared out."""
+        """Nothing to do: the memory is not shared by class."""
 
     def draw(self, count: int) -> tuple[Integers, Integers]:
-        """Rows and slots of `count` exemplars, uniform, without replacement (fewer if fewer are kept)."""
+        """Rows and slots of `count` exemplars, uniform, without replacement (fewer if fewer are stored)."""
         rows = torch.randperm(len(self), generator=self._generator)[:count].numpy()
         return rows, self._slots[rows]
 
     def admit(self, slots: Integers) -> Integers:
-        """The empty rows for as many new samples as there are, the last row for the others.
+        """An empty row for each new sample while there are any, the last row for the others.
 
-        The book is written only by `enter`, once the scores are known.
+        Only `enter` changes the index, once the scores are known.
         """
         return np.minimum(len(self) + np.arange(len(slots)), self.size)
 
     def enter(self, x: Tensor, slots: Tensor, scores: Tensor, rows: Tensor) -> None:
-        """Keep samples with their scores in these rows: the next empty ones, or those of exemplars that go."""
+        """Store samples with their scores in these rows: the next empty ones, or those of replaced exemplars."""
         self.write(x, rows)
         places, scores = rows.cpu(), scores.cpu()
         assign(self._slots, places.numpy(), slots.cpu().numpy())
@@ -63,26 +63,26 @@ class ScoredMemory(ReplayMemory):
     def kept(self) -> tuple[Integers, Integers]:
         return np.arange(len(self)), self._slots[: len(self)]
 
-    def _book(self) -> dict[str, Integers]:
+    def _index_state(self) -> dict[str, Integers]:
         return {"slots": self._slots[: len(self)]}
 
-    def _reopen(self, book: dict[str, Integers], samples: int) -> None:
-        if not len(book["slots"]) == len(book["scores"]) == samples <= self.size:
-            raise ValueError(f"a memory of {self.size} can't keep {samples} samples")
-        self._slots[:samples] = book["slots"]
-        self.scores = torch.from_numpy(book["scores"])
+    def _restore_index(self, index: dict[str, Integers], samples: int) -> None:
+        if not len(index["slots"]) == len(index["scores"]) == samples <= self.size:
+            raise ValueError(f"a memory of size {self.size} can't hold {samples} exemplars with these scores")
+        self._slots[:samples] = index["slots"]
+        self.scores = torch.from_numpy(index["scores"])
 
     def state(self) -> dict[str, Tensor]:
-        """All of it, exemplars in the order of the book; empty rows are not stored."""
+        """The whole memory as tensors: exemplars in the order of the index, without empty rows."""
         return super().state() | {"scores": self.scores.clone()}
 
-    # Control.
+    # Forget.
 
     def forget(self, slot: int) -> None:
-        """Drop a class with all its exemplars and their scores; the room they leave fills again."""
+        """Remove a class with all its exemplars and their scores; their rows are filled again."""
         rows, slots = self.kept()
         stays = slots != slot
         if self.rows is not None:
-            self._lay_out(self._in_rows(rows[stays]))
+            self._replace_samples(self._samples_in(rows[stays]))
         self.scores = self.scores[torch.from_numpy(stays)]
-        self._slots[: len(self)] = without(slots[stays], slot)
+        self._slots[: len(self)] = remove_slot(slots[stays], slot)

@@ -1,4 +1,4 @@
-"""A short-term memory: samples that wait until there are enough of them to be learnt together."""
+"""A short-term memory: a buffer of samples that are learnt together once it is full."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ShortTermMemory"]
 
 
 class ShortTermMemory:
-    """At most `size` samples, kept as they came and in their order, with the slots of their classes.
+    """At most `size` samples in the order of arrival, with the slots of their classes.
 
     >>> memory = ShortTermMemory(3, torch.zeros(0, 2), torch.device("cpu"))
     >>> memory.add(torch.ones(2, 2), torch.tensor([0, 1]))
@@ -30,12 +30,12 @@ class ShortTermMemory:
 
     @property
     def full(self) -> bool:
-        """Whether no more samples can wait."""
+        """Whether there is no room for more samples."""
         return self._count == len(self._slots)
 
     @property
     def samples(self) -> Tensor:
-        """The samples that wait."""
+        """The stored samples."""
         return self._samples[: self._count]
 
     @property
@@ -44,7 +44,7 @@ class ShortTermMemory:
         return self._slots[: self._count]
 
     def add(self, x: Tensor, slots: Tensor) -> int:
-        """Let the first of these samples wait, as many as there is room for; gives how many."""
+        """Store the first of these samples, as many as there is room for; returns how many."""
         taken = min(len(x), len(self._slots) - self._count)
         end = self._count + taken
         self._samples[self._count : end] = x[:taken]
@@ -53,10 +53,10 @@ class ShortTermMemory:
         return taken
 
     def clear(self) -> None:
-        """None wait any more. The room is a new one: what waited is still in the old one."""
+        """Remove all samples. The tensors are new ones, so that a transaction can go back to the old ones."""
         self._samples, self._slots = torch.zeros_like(self._samples), torch.zeros_like(self._slots)
         self._count = 0
 
     def nbytes(self) -> int:
-        """Bytes held, whether used or not."""
+        """Bytes allocated."""
         return self._samples.nbytes + self._slots.nbytes

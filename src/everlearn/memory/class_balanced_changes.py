@@ -1,0 +1,138 @@
+"""The rare changes of the class-balanced memory: forget a class, merge two memories, save and load the index.
+
+In a state, keys start at 0 and −1 stands for none; in the memory, they start at 1 (class_balanced.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from everlearn.memory.base import LARGEST, Integers, remove_slot
+
+if TYPE_CHECKING:
+    from everlearn.memory.class_balanced import BalancedMemory
+
+__all__ = ["forget", "index_state", "merge", "restore_index"]
+
+
+def forget(memory: BalancedMemory, slot: int) -> None:
+    """Remove a class with all its exemplars and keys; the quota of the other classes grows."""
+    rows, slots = memory.kept()
+    index = index_state(memory)
+    stays = slots != slot
+    samples = memory._samples_in(rows[stays])
+    keys, slots = index["keys"][stays], remove_slot(slots[stays], slot)
+    dropped = _thresholds_for_a_larger_quota(memory, keys, slots, np.delete(index["dropped"], slot))
+    memory._replace_samples(samples)
+    _rebuild_index(memory, keys, slots, dropped)
+
+
+def _thresholds_for_a_larger_quota(
+    memory: BalancedMemory, keys: Integers, slots: Integers, dropped: Integers
+) -> Integers:
+    """The thresholds of classes whose quota may have grown.
+
+    A class with n samples keeps m of them, each with probability m / n, and the next sample must be kept with the
+    same probability. Its key is above the largest dropped key with probability (m + 1) / (n + 1), and above the
+    smallest kept key with probability m / (n + 1). One of the two is drawn as the threshold: the first with a
+    probability of about m / n, the share of all keys above it. Once the quota is full again, both are the same.
+    """
+    classes = len(dropped)
+    if memory.size // max(classes, 1) == memory._quota:
+        return dropped
+    full = np.bincount(slots, minlength=classes) == memory._quota
+    draws = torch.rand(classes, dtype=torch.float64, generator=memory._generator).numpy()
+    return np.where(full & (draws < dropped / LARGEST), _smallest(keys, slots, classes) - 1, dropped)
+
+
+def _smallest(keys: Integers, slots: Integers, classes: int) -> Integers:
+    """The smallest key of each class."""
+    smallest = np.full(classes, LARGEST)
+    np.minimum.at(smallest, slots, keys)
+    return smallest
+
+
+def merge(memory: BalancedMemory, other: BalancedMemory, slots: Integers) -> None:
+    """Keep, for each class, the largest keys of both memories above the larger of both thresholds.
+
+    The other memory holds all samples of a class whose keys are above its threshold. Their keys are drawn again
+    above that threshold: they have the same distribution, but do not repeat keys that this memory drew from the
+    same seed.
+
+    slots: the slot in `memory` of each class of `other`.
+    """
+    mine, theirs = index_state(memory), index_state(other)
+    (rows, owners), (other_rows, other_owners) = memory.kept(), other.kept()
+    samples = memory._samples_in(rows)
+    samples = torch.cat([samples, other._samples_in(other_rows).to(samples.device)])
+    dropped = mine["dropped"].copy()
+    dropped[slots] = np.maximum(dropped[slots], theirs["dropped"])
+    drawn = _random_keys_above(memory, theirs["dropped"][other_owners])
+    keys, owners = np.append(mine["keys"], drawn), np.append(owners, slots[other_owners])
+    order = np.lexsort((-keys, owners))  # class by class, the largest key first
+    keys, owners = keys[order], owners[order]
+    firsts = np.searchsorted(owners, np.arange(len(dropped)))
+    stays = (keys > dropped[owners]) & (np.arange(len(keys)) - firsts[owners] < memory._quota)
+    np.maximum.at(dropped, owners[~stays], keys[~stays])
+    memory._replace_samples(samples[torch.from_numpy(order[stays]).to(samples.device)])
+    _rebuild_index(memory, keys[stays], owners[stays], dropped)
+
+
+def _random_keys_above(memory: BalancedMemory, thresholds: Integers) -> Integers:
+    room = LARGEST - 1 - thresholds
+    shares = torch.rand(len(room), dtype=torch.float64, generator=memory._generator).numpy()
+    return thresholds + 1 + np.minimum((shares * room).astype(np.int64), room - 1)
+
+
+def _rebuild_index(memory: BalancedMemory, keys: Integers, slots: Integers, dropped: Integers) -> None:
+    """Index exemplars that are in the first rows, class by class."""
+    classes = len(dropped)
+    counts = np.bincount(slots, minlength=classes)
+    full = counts == memory.size // max(classes, 1)
+    floor = np.where(full, np.maximum(dropped, _smallest(keys, slots, classes)), dropped)
+    _load_index(memory, {"keys": keys, "counts": counts, "dropped": dropped, "floor": floor}, len(keys))
+
+
+def index_state(memory: BalancedMemory) -> dict[str, Integers]:
+    """The index as a state holds it."""
+    keys = memory._keys[memory._entries()[0]]
+    return {
+        "keys": keys - 1,
+        "counts": memory._counts,
+        "dropped": memory._dropped - 1,
+        "floor": memory._floor - 1,
+    }
+
+
+def restore_index(memory: BalancedMemory, index: dict[str, Integers], samples: int) -> None:
+    """Load an index that `index_state` returned, of `samples` exemplars that are in the first rows."""
+    classes = len(memory._labels)
+    if index["counts"].shape != (classes,):
+        raise ValueError(
+            f"the memory has counts of shape {list(index['counts'].shape)}, expected {classes} classes"
+        )
+    _load_index(memory, index, samples)
+
+
+def _load_index(memory: BalancedMemory, index: dict[str, Integers], samples: int) -> None:
+    keys, memory._counts = index["keys"] + 1, index["counts"]
+    memory._dropped, memory._floor = index["dropped"] + 1, index["floor"] + 1
+    counts = memory._counts
+    counted = counts.ndim == 1 and counts.sum() == samples and (counts >= 0).all()
+    shapes = {part.shape for part in (counts, memory._dropped, memory._floor)}
+    sized = keys.shape == (samples,) and samples <= memory.size and len(counts) <= memory.size
+    if not (counted and sized and len(shapes) == 1):
+        raise ValueError(
+            f"a memory of size {memory.size} can't hold {samples} exemplars of {len(counts)} classes"
+        )
+    memory._quota = memory.size // max(len(counts), 1)
+    if samples and counts.max() > memory._quota:
+        raise ValueError(f"a class has {counts.max()} exemplars, but at most {memory._quota} are allowed")
+    entries, _ = memory._entries()
+    memory._keys, memory._places = np.zeros(memory.size, np.int64), np.zeros(memory.size, np.int64)
+    memory._keys[entries] = keys
+    memory._places[entries] = np.arange(samples)
+    memory._used, memory._free = samples, []

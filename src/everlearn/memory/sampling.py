@@ -1,0 +1,29 @@
+"""Sampling without replacement within classes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from everlearn.memory.base import Integers
+
+__all__ = ["choose_distinct"]
+
+
+def choose_distinct(counts: Integers, slots: Integers, turns: Integers, random: Integers) -> Integers:
+    """A uniform choice of distinct exemplars within each class, by Floyd's algorithm.
+
+    To choose k of n: turn j = 0 … k − 1 draws one of the first n − k + j + 1, and takes the last of these instead if
+    the drawn one is already chosen.
+
+    counts: the number of exemplars of each class, `[classes]`. slots, turns: the class of each draw, and its turn
+    within that class, in order. random: a random integer for each draw.
+    """
+    last = (counts - np.bincount(slots, minlength=len(counts)))[slots] + turns
+    draws = random % (last + 1)
+    chosen: set[tuple[int, int]] = set()
+    picks = []
+    for slot, draw, top in zip(slots.tolist(), draws.tolist(), last.tolist(), strict=True):
+        pick = top if (slot, draw) in chosen else draw
+        chosen.add((slot, pick))
+        picks.append(pick)
+    return np.array(picks)
