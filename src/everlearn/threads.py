@@ -54,8 +54,11 @@ class ThreadCount:
         """Give the process its own number of threads back."""
         with _lock:
             _active.pop(self, None)
-            if self._before != self.threads and not _active:
-                torch.set_num_threads(self._before)
+            mine = [count.threads for count in _active if count._owner == self._owner]
+            if mine or not _active:
+                threads = mine[-1] if mine else self._before
+                if threads != self.threads:
+                    torch.set_num_threads(threads)
 
 
 @contextmanager

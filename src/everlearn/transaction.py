@@ -10,6 +10,7 @@ Once the commit has begun, nothing can be refused any more: whatever interrupts 
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 class _Local(threading.local):
     transaction: Transaction | None = None
+
+    def __init__(self) -> None:
+        self.spares: dict[Any, Tensor] = {}
 
 
 _local = _Local()
@@ -65,7 +69,10 @@ class Transaction:
         self._generator, self._random_state = generator, generator.get_state()
         self._undo: list[Callable[[], object]] = []
         self._pending: list[_Update] = []
-        self.norms: list[Tensor] = []  # of the steps taken; all must be finite in the end
+        # What must be finite when the batch is done: norms of gradients, and the slopes of the last step by hand.
+        self.norms: list[Tensor] = []
+        self.last_slopes: tuple[Tensor, ...] = ()
+        self._spares: list[Tensor] = []  # that hold these contents, and are used again by later transactions
         self._kept: set[int] = set()  # ids of tensors whose content is remembered
         self._committing = False
 
@@ -79,8 +86,11 @@ class Transaction:
         """Remember what these tensors hold: they are about to be changed in place."""
         new = [tensor for tensor in tensors if id(tensor) not in self._kept]
         if new:
-            before = [tensor.detach().clone() for tensor in new]
+            before = [_spare(tensor) for tensor in new]
+            with torch.no_grad():
+                torch._foreach_copy_(before, new)
             self._undo.append(functools.partial(_copy_back, new, before))
+            self._spares += before
             self._kept.update(map(id, new))
 
     def keep_buffers(self, network: nn.Module) -> None:
@@ -109,6 +119,11 @@ class Transaction:
                 for update in pending:
                     update()
 
+    def is_finite(self) -> bool:
+        """Whether every step so far was."""
+        sums = [*self.norms, *(slope.sum() for slope in self.last_slopes)]
+        return all(map(math.isfinite, sums))
+
     # How it ends.
 
     def commit(self) -> None:
@@ -133,6 +148,12 @@ class Transaction:
             for update in self._pending:
                 update()
 
+    def release(self) -> None:
+        """The transaction is over: later ones may use its tensors."""
+        spares, self._spares = self._spares, []
+        for spare in spares:
+            _local.spares[spare.shape, spare.dtype, spare.device] = spare
+
 
 class _Update:
     """A change of tensors in place that is made once, however often it is called: a tensor counts its changes."""
@@ -146,6 +167,13 @@ class _Update:
     def __call__(self) -> None:
         if self.tensors[0]._version == self.version:
             self.change()
+
+
+def _spare(tensor: Tensor) -> Tensor:
+    """A tensor for the content of this one; one of an earlier transaction, so that memory is not taken each time."""
+    spare = _local.spares.pop((tensor.shape, tensor.dtype, tensor.device), None)
+    same_layout = spare is not None and spare.stride() == tensor.stride()
+    return spare if spare is not None and same_layout else torch.empty_like(tensor, requires_grad=False)
 
 
 def _copy_back(tensors: list[Tensor], values: list[Tensor]) -> None:
@@ -217,6 +245,8 @@ class _Change:
 
     def end(self) -> None:
         _local.transaction = self._outer
+        if self._transaction is not None:
+            self._transaction.release()
         self._threads.leave()
         self._lock.release()
 

@@ -10,7 +10,6 @@ and state.
 
 from __future__ import annotations
 
-import math
 import operator
 import os
 from abc import ABC, abstractmethod
@@ -45,7 +44,7 @@ from everlearn.randomness import DrawFrom
 from everlearn.streams.horizon import Horizon
 from everlearn.training.averaging import WeightAverage
 from everlearn.training.cuda_graph import Captured, Graphed
-from everlearn.training.sgd import SGD, NotFinite, finite_norm
+from everlearn.training.sgd import SGD, NotFinite, finite_norm, with_gradients
 from everlearn.transaction import atomic, current
 
 __all__ = ["Learner", "NotLearntYet", "Settings"]
@@ -162,6 +161,8 @@ class Learner(ABC):
         draws = [self.memory.draw(self.drawn(len(slots))) for _ in range(iterations)]
         rows, old_slots = (np.array(parts) for parts in zip(*draws, strict=True))
         kept = self.memory.admit(slots) if keep else None
+        if kept is not None and self.device.type == "cpu" and kept.min() >= self.memory.size:
+            kept = None  # none of them is; a captured step has fixed shapes, and writes to the last row then
         changes: tuple[NDArray[np.int64], ...] = ()
         if self.images is not None:
             changes = self.images.draw(self.generator, iterations, len(slots) + rows.shape[1])
@@ -172,8 +173,8 @@ class Learner(ABC):
         """Learn from a batch as the plan says, on the device."""
         self.prepare_network()
         drawing = DrawFrom(self.generator) if self._network_draws else nullcontext()
-        try:  # a caller may have switched gradients off
-            with drawing, torch.inference_mode(False), torch.enable_grad():
+        try:
+            with drawing, with_gradients():
                 (self.graphs or self.learn)(x.to(self.device), plan.on(self.device))
         except RuntimeError as error:
             if "can't allocate memory" not in str(error):
@@ -183,7 +184,7 @@ class Learner(ABC):
                 "from at once; observe it in parts"
             ) from None
         transaction = current()
-        if transaction is not None and not all(map(math.isfinite, transaction.norms)):
+        if transaction is not None and not transaction.is_finite():
             raise NotFinite
         if self._finite_buffers and self.device.type == "cpu":
             finite_norm(self._finite_buffers)

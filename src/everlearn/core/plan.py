@@ -40,14 +40,15 @@ class Plan:
     def filled(self, arrays: list[Any]) -> Plan:
         """A plan of the same form with these arrays."""
         given = iter(arrays)
-        values: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            mine = getattr(self, field.name)
-            if isinstance(mine, tuple):
-                values[field.name] = tuple(next(given) for _ in mine)
-            else:
-                values[field.name] = None if mine is None else next(given)
-        return Plan(**values)
+        return Plan(
+            next(given),
+            None if self.rows is None else next(given),
+            None if self.old_slots is None else next(given),
+            None if self.keep is None else next(given),
+            tuple(next(given) for _ in self.changes),
+            None if self.age is None else next(given),
+            None if self.seeds is None else next(given),
+        )
 
     def on(self, device: torch.device) -> Plan:
         """The plan as tensors on a device."""

@@ -14,6 +14,7 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import cast
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from everlearn.transaction import current
 
-__all__ = ["SGD", "NotFinite", "Pass", "finite_norm"]
+__all__ = ["SGD", "NotFinite", "Pass", "finite_norm", "with_gradients"]
 
 
 Gradients = tuple[Tensor, ...] | list[Tensor]
@@ -36,6 +37,19 @@ class NotFinite(ValueError):
             "a step on this batch would make the network's weights infinite or NaN, so nothing was learnt from it: "
             "scale x, or lower learning_rate"
         )
+
+
+def with_gradients() -> AbstractContextManager[None]:
+    """Inside it gradients are computed, also where a caller has switched them off."""
+    if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
+        return nullcontext()
+    return _gradients_on()
+
+
+@contextmanager
+def _gradients_on() -> Iterator[None]:
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 class Pass(ABC):
@@ -164,6 +178,12 @@ class _ChainPass(Pass):
         The gradient sᵀa is no longer than s times a, which is cheap; its own norm is taken where that is too long.
         """
         optimiser, samples, squares = self._optimiser, len(slopes[0]), 0.0
+        transaction = current()
+        if optimiser.clip is None and transaction is not None:
+            # What is not finite anywhere, now or in an earlier step on this batch, shows at the output or, through
+            # all weights, at the first layer; it is asked for when the batch is done.
+            transaction.last_slopes = slopes[0], slopes[-1]
+            return optimiser.learning_rate
         for s, a in zip(slopes, self._inputs[::-1], strict=True):
             squares += _square(s) * (_square(a) + samples)
         if not math.isfinite(squares):
