@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from everlearn.experiments.job import Job, key
-from everlearn.experiments.options import RunOptions
+from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.settings import settings_in_force
 from everlearn.experiments.store import Record, Store
 from everlearn.paper.experiment import experiment
@@ -64,7 +64,7 @@ def of_experiment(name: str, spread: float = 1.0, **only: Any) -> list[Record]:
     """Five seeds of every cell of an experiment, around what the paper printed, or around 50."""
     rng = np.random.default_rng(0)
     runs = {}
-    for panel in experiment(name, RunOptions(**only)).panels:
+    for panel in experiment(name, SweepOptions(**only)).panels:
         for cell in panel.cells:
             middle = cell.published.mean if cell.published else 50.0
             for job in cell.jobs:

@@ -7,7 +7,7 @@ import pytest
 
 from everlearn.experiments import on_ray
 from everlearn.experiments.job import Job
-from everlearn.experiments.options import RunOptions
+from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.runner import execute
 from everlearn.experiments.store import Store
 from everlearn.paper.reproduce import plan, reproduce
@@ -58,7 +58,7 @@ def test_a_node_that_is_lost_midway_loses_and_doubles_no_result(cluster, tmp_pat
 
     loss = threading.Thread(target=lose)
     loss.start()
-    begun = reproduce(mine, RunOptions(store=path, device="cpu", backend="ray", address=cluster.address))
+    begun = reproduce(mine, SweepOptions(store=path, device="cpu", backend="ray", address=cluster.address))
     loss.join()
     assert lost_after[0] < 8
     records = Store(path).records()
@@ -66,7 +66,7 @@ def test_a_node_that_is_lost_midway_loses_and_doubles_no_result(cluster, tmp_pat
     assert [record.error for record in records] == [None] * 8
     last = next(record for record in records if record.job["seed"] == 7)
     assert last.result["accuracy"] == execute(begun.todo[7]).accuracy
-    assert plan(mine, RunOptions(store=path)).todo == ()
+    assert plan(mine, SweepOptions(store=path)).todo == ()
 
 
 # Ray leaves sockets and files of its own to the end of the process.
@@ -97,4 +97,4 @@ def test_an_address_at_which_no_cluster_answers_is_said_at_once(tmp_path):
     mine = tmp_path / "mine.toml"
     mine.write_text(EXPERIMENT)
     with pytest.raises(ConnectionError, match="no Ray cluster answers at 127.0.0.1:1 "):
-        reproduce(mine, RunOptions(store=tmp_path / "store.sqlite", backend="ray", address="127.0.0.1:1"))
+        reproduce(mine, SweepOptions(store=tmp_path / "store.sqlite", backend="ray", address="127.0.0.1:1"))

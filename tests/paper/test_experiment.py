@@ -4,7 +4,7 @@ import pytest
 
 from everlearn import learners
 from everlearn.experiments.job import Job
-from everlearn.experiments.options import RunOptions
+from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.runner import open_run
 from everlearn.paper.experiment import experiment, experiments, key
 
@@ -37,10 +37,10 @@ def test_the_imbalanced_figure_has_fifteen_variants():
 
 
 def test_what_two_experiments_share_is_run_once():
-    balanced = {key(job) for job in experiment("balanced", RunOptions(learners=["cope"])).jobs()}
+    balanced = {key(job) for job in experiment("balanced", SweepOptions(learners=["cope"])).jobs()}
     shared = {"momentum 0.99", "batch size 10", "incl. p̂"}
     for name in ("momentum", "batch-size", "pseudo-prototypes"):
-        for cell in experiment(name, RunOptions(streams=["split-mnist"])).panels[0].cells:
+        for cell in experiment(name, SweepOptions(streams=["split-mnist"])).panels[0].cells:
             assert ({key(job) for job in cell.jobs} <= balanced) == (cell.column in shared)
 
 
@@ -56,7 +56,7 @@ def test_where_a_job_runs_makes_no_other_job_of_it():
 
 def test_only_the_learners_and_streams_that_are_asked_for():
     (panel,) = experiment(
-        "balanced", RunOptions(learners=["gem", "cope"], streams=["split-mnist"], seeds=2)
+        "balanced", SweepOptions(learners=["gem", "cope"], streams=["split-mnist"], seeds=2)
     ).panels
     assert panel.rows == ["gem", "cope", "cope, not renormalised"]
     assert panel.columns == ["split-mnist"]
@@ -66,7 +66,7 @@ def test_only_the_learners_and_streams_that_are_asked_for():
 def test_a_learner_that_does_not_exist_here_is_named_and_has_no_jobs(monkeypatch):
     without = {name: kind for name, kind in learners.registry().items() if name != "gem"}
     monkeypatch.setattr(learners, "registry", lambda: without)
-    found = experiment("balanced", RunOptions(learners=["gem", "cope"]))
+    found = experiment("balanced", SweepOptions(learners=["gem", "cope"]))
     assert found.missing == ("gem",)
     cell = found.panels[0].cell("gem", "split-mnist")
     assert cell.jobs == ()
@@ -75,7 +75,7 @@ def test_a_learner_that_does_not_exist_here_is_named_and_has_no_jobs(monkeypatch
 
 @pytest.mark.parametrize("name", experiments())
 def test_every_experiment_in_small_is_on_split_digits_alone(name):
-    small, whole = experiment(name, RunOptions(quick=True)), experiment(name)
+    small, whole = experiment(name, SweepOptions(quick=True)), experiment(name)
     assert {job.stream for job in small.jobs()} == {"split-digits"}
     assert {job.learner for job in small.jobs()} == {job.learner for job in whole.jobs()}
     assert not any(cell.published for panel in small.panels for cell in panel.cells)
@@ -83,14 +83,14 @@ def test_every_experiment_in_small_is_on_split_digits_alone(name):
 
 @pytest.mark.parametrize("name", experiments())
 def test_every_learner_of_every_experiment_in_small_learns_a_batch(name):
-    for job in experiment(name, RunOptions(quick=True, seeds=1, device="cpu")).jobs():
+    for job in experiment(name, SweepOptions(quick=True, seeds=1, device="cpu")).jobs():
         run = open_run(job)
         x, y, t = next(iter(run.stream))
         run.learner.observe(x, y, t)
 
 
 def test_in_small_a_name_says_so_in_capitals_too():
-    titles = [panel.title for panel in experiment("beyond", RunOptions(quick=True)).panels]
+    titles = [panel.title for panel in experiment("beyond", SweepOptions(quick=True)).panels]
     assert titles == [
         "Split-Digits: accuracy at the end of the stream, %",
         "Imbalanced Split-Digits: accuracy at the end of the stream, %",
@@ -98,10 +98,10 @@ def test_in_small_a_name_says_so_in_capitals_too():
 
 
 def test_in_small_images_are_not_shifted_and_that_is_said():
-    small = experiment("beyond", RunOptions(quick=True))
+    small = experiment("beyond", SweepOptions(quick=True))
     assert not any("augmentation" in job.settings or "width" in job.settings for job in small.jobs())
     assert "images of 8 x 8 are not shifted" in small.notes[-1]
-    assert "images of 8 x 8" not in "".join(experiment("balanced", RunOptions(quick=True)).notes)
+    assert "images of 8 x 8" not in "".join(experiment("balanced", SweepOptions(quick=True)).notes)
 
 
 def test_in_small_there_are_no_colours_and_mirror_images(tmp_path):
@@ -119,7 +119,7 @@ cope = { learner = "cope" }
 colours = { settings = { colour = 0.4, mirrored = true } }
 """
     )
-    for job in experiment(mine, RunOptions(quick=True, device="cpu")).jobs():
+    for job in experiment(mine, SweepOptions(quick=True, device="cpu")).jobs():
         run = open_run(job)
         x, y, t = next(iter(run.stream))
         run.learner.observe(x, y, t)
@@ -127,17 +127,18 @@ colours = { settings = { colour = 0.4, mirrored = true } }
 
 
 def test_in_small_batches_are_as_small_as_the_stream_needs():
-    (panel,) = experiment("batch-size", RunOptions(quick=True)).panels
+    (panel,) = experiment("batch-size", SweepOptions(quick=True)).panels
     assert {cell.column: cell.jobs[0].batch_size for cell in panel.cells} == {
         "batch size 10": 10, "batch size 20": 20, "batch size 40": 40,
     }  # fmt: skip
-    cells = experiment("balanced", RunOptions(learners=["curl"], quick=True)).panels[0].cells
+    cells = experiment("balanced", SweepOptions(learners=["curl"], quick=True)).panels[0].cells
     assert [cell.jobs[0].batch_size for cell in cells] == [10, 10]
 
 
 def test_low_capacity_in_small_has_less_than_the_stream_usually_has():
     cells = {
-        cell.row: cell.jobs[0] for cell in experiment("low-capacity", RunOptions(quick=True)).panels[0].cells
+        cell.row: cell.jobs[0]
+        for cell in experiment("low-capacity", SweepOptions(quick=True)).panels[0].cells
     }
     assert cells["gss"].settings == {"hidden": 100, "memory_size": 30, "iterations": 5}
     assert cells["finetune"].settings == {"hidden": 100}
@@ -145,18 +146,18 @@ def test_low_capacity_in_small_has_less_than_the_stream_usually_has():
 
 def test_what_is_small_already_keeps_its_sizes(mine):
     small = experiment(
-        mine(MINE.replace("hidden = 50", "hidden = 50, memory_size = 150")), RunOptions(quick=True)
+        mine(MINE.replace("hidden = 50", "hidden = 50, memory_size = 150")), SweepOptions(quick=True)
     )
     assert small.jobs()[0].settings == {"hidden": 50, "memory_size": 150, "temperature": 0.1}
 
 
 def test_in_small_few_passes_stay_few():
-    cells = experiment("balanced", RunOptions(learners=["curl"], quick=True)).panels[0].cells
+    cells = experiment("balanced", SweepOptions(learners=["curl"], quick=True)).panels[0].cells
     assert {cell.row: cell.jobs[0].horizon.epochs for cell in cells} == {"curl": 10, "curl, online": 1}
 
 
 def test_in_small_a_memory_is_a_tenth_and_called_so():
-    cell = experiment("buffer", RunOptions(quick=True)).panels[0].cell("cope", "memory 150")
+    cell = experiment("buffer", SweepOptions(quick=True)).panels[0].cell("cope", "memory 150")
     assert cell.jobs[0].settings == {"memory_size": 150}
 
 
@@ -254,6 +255,6 @@ def test_beyond_the_paper_every_panel_has_the_other_learners_with_replay():
         assert panel.rows[:5] == ["reservoir", "mir", "cope-ce", "cope", "cope+"]
         assert all(", learning rate " in row or ", with additions" in row for row in panel.rows[5:])
     for name in ("split-cifar10", "split-cifar100"):
-        panel = experiment("beyond", RunOptions(streams=[name])).panels[0]
+        panel = experiment("beyond", SweepOptions(streams=[name])).panels[0]
         own = panel.cell("cope+", panel.columns[-1]).jobs[0]
         assert key(own) == key(Job("cope+", name, 0))

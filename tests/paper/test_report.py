@@ -11,7 +11,7 @@ import pytest
 from runs_made_up import five, of_experiment, stored
 from test_plots_style import EYES, NAMES, seen_as
 
-from everlearn.experiments.options import RunOptions
+from everlearn.experiments.options import SweepOptions
 from everlearn.paper import report
 from everlearn.paper.experiment import experiment
 from everlearn.paper.report import figures, theme
@@ -189,7 +189,7 @@ def test_the_same_runs_give_the_same_files(tmp_path):
     records = five("cope", "split-mnist", [94, 95])
     records += five("cope", "split-mnist", [60], settings={"momentum": 0.0})
     path = stored(tmp_path / "store.sqlite", records)
-    own = [experiment("momentum", RunOptions(streams=["split-mnist"]))]
+    own = [experiment("momentum", SweepOptions(streams=["split-mnist"]))]
     once, again = (report.write([path], tmp_path / name, own).parent for name in ("once", "again"))
     files = sorted(file.relative_to(once) for file in once.rglob("*.*"))
     assert [file.stem for file in files] == ["momentum", "momentum", "report", "tables", "tables"]
@@ -225,7 +225,7 @@ def test_a_store_without_runs_is_one_sentence_and_writes_nothing(tmp_path):
 
 
 def test_an_experiment_of_ones_own_is_reported_by_itself(tmp_path):
-    own = experiment("momentum", RunOptions(streams=["split-mnist"]))
+    own = experiment("momentum", SweepOptions(streams=["split-mnist"]))
     path = stored(tmp_path / "store.sqlite", of_experiment("momentum", streams=["split-mnist"]))
     text = report.write([path], tmp_path / "out", papers=[own]).read_text("utf-8")
     assert 'id="momentum"' in text

@@ -17,7 +17,7 @@ from everlearn.cli import main
 from everlearn.experiments.estimate import describe, rates, seconds
 from everlearn.experiments.export import write_csv
 from everlearn.experiments.job import Job
-from everlearn.experiments.options import RunOptions
+from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.runner import attempt, execute, outcomes
 from everlearn.experiments.store import Store
 from everlearn.paper.report.exports import as_csv, as_json
@@ -58,18 +58,18 @@ def store(tmp_path):
 
 
 def test_what_is_stored_is_not_run_again(mine, store):
-    first = reproduce(mine(), RunOptions(store=store, device="cpu"))
+    first = reproduce(mine(), SweepOptions(store=store, device="cpu"))
     assert (first.done, len(first.todo)) == (0, 4)
     before = Store(store).records()
-    again = reproduce(mine(), RunOptions(store=store, device="cpu"))
+    again = reproduce(mine(), SweepOptions(store=store, device="cpu"))
     assert (again.done, len(again.todo)) == (4, 0)
     assert Store(store).records() == before
-    more = plan(mine(seeds=3), RunOptions(store=store))
+    more = plan(mine(seeds=3), SweepOptions(store=store))
     assert (more.done, [job.seed for job in more.todo]) == (4, [2, 2])
 
 
 def test_the_paper_stands_beside_ours(mine, store, capsys):
-    reproduce(mine(), RunOptions(learners=["finetune"], store=store, device="cpu"))
+    reproduce(mine(), SweepOptions(learners=["finetune"], store=store, device="cpu"))
     out = capsys.readouterr().out
     accuracies = [100 * record.result["accuracy"] for record in Store(store).records()]
     assert "Mine (a paper)" in out
@@ -78,7 +78,7 @@ def test_the_paper_stands_beside_ours(mine, store, capsys):
 
 
 def test_an_experiment_of_ones_own_has_its_report(mine, store, tmp_path, capsys):
-    reproduce(mine(), RunOptions(learners=["finetune"], store=store, device="cpu"))
+    reproduce(mine(), SweepOptions(learners=["finetune"], store=store, device="cpu"))
     page = tmp_path / "report" / "report.html"
     words = ["report", str(store), "--out", str(page.parent)]
     assert main(words) == 0
@@ -91,7 +91,7 @@ def test_an_experiment_of_ones_own_has_its_report(mine, store, tmp_path, capsys)
 
 
 def test_a_store_that_is_named_after_the_experiments_is_told_apart_from_them(mine, store, capsys):
-    reproduce(mine(), RunOptions(learners=["finetune"], store=store, device="cpu"))
+    reproduce(mine(), SweepOptions(learners=["finetune"], store=store, device="cpu"))
     for given in (store, "not-there.sqlite"):
         assert main(["report", "--experiments", str(mine()), str(given)]) == 2
         said = capsys.readouterr().err
@@ -110,14 +110,14 @@ def test_the_exit_code_says_whether_runs_failed(mine, store, capsys):
 
 def test_a_run_that_fails_is_recorded_and_the_rest_goes_on(mine, store, capsys):
     broken = mine(1, 'broken = { learner = "cope", settings = { memory_size = 3 } }')
-    reproduce(broken, RunOptions(store=store, device="cpu"))
+    reproduce(broken, SweepOptions(store=store, device="cpu"))
     errors = [record.error for record in Store(store).records()]
     assert errors[:2] == [None, None]
     assert "a memory of 3 has no room" in errors[2]
     said = capsys.readouterr()
     assert "1 of 3 runs failed" in said.err
     assert "a memory of 3 has no room" in said.out
-    again = plan(broken, RunOptions(store=store))
+    again = plan(broken, SweepOptions(store=store))
     assert (again.done, len(again.todo), again.failed) == (2, 1, 1)
 
 
@@ -145,7 +145,7 @@ def test_ctrl_c_loses_only_the_runs_in_flight_and_the_same_command_goes_on(mine,
     assert "Traceback" not in err
     assert 3 <= len(records) < 120
     assert all(record.error is None for record in records)
-    assert plan(many, RunOptions(store=store)).done == len(records)
+    assert plan(many, SweepOptions(store=store)).done == len(records)
 
 
 def test_an_interrupt_that_a_library_swallows_is_not_lost(mine, store, monkeypatch, capsys):
@@ -159,7 +159,7 @@ def test_an_interrupt_that_a_library_swallows_is_not_lost(mine, store, monkeypat
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            reproduce(mine(), RunOptions(store=store, device="cpu"))
+            reproduce(mine(), SweepOptions(store=store, device="cpu"))
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
@@ -271,7 +271,7 @@ def test_a_group_is_split_into_cohorts_of_equal_shape_and_who_is_left_alone_runs
 
 
 def test_an_estimate_goes_by_earlier_runs_of_the_same_kind(mine, store):
-    reproduce(mine(1), RunOptions(store=store, device="cpu"))
+    reproduce(mine(1), SweepOptions(store=store, device="cpu"))
     earlier = rates(Store(store).records())
     by_learner = {record.job["learner"]: record for record in Store(store).records()}
     job = Job("cope", "split-digits", 7, imbalance=1, device="cpu", settings={"hidden": 20, "iterations": 3})
@@ -284,10 +284,10 @@ def test_an_estimate_counts_runs_that_are_alone_one_after_the_other(tmp_path, st
     path = tmp_path / "mine.toml"
     path.write_text(MINE.replace("SEEDS", "40").replace("imbalance = 1", "imbalance = 1, epochs = 100"))
     together = describe(
-        plan(path, RunOptions(learners=["cope"], store=store, device="cpu")), store, workers=2
+        plan(path, SweepOptions(learners=["cope"], store=store, device="cpu")), store, workers=2
     )
     path.write_text(path.read_text().replace("imbalance = 1,", "imbalance = 1, alone = true,"))
-    alone = describe(plan(path, RunOptions(learners=["cope"], store=store, device="cpu")), store, workers=2)
+    alone = describe(plan(path, SweepOptions(learners=["cope"], store=store, device="cpu")), store, workers=2)
     took = [float(re.search(r"together about (\d+) minutes", said)[1]) for said in (together, alone)]
     # 40 runs, 100 epochs of 280 samples, 1700 samples a second.
     assert took == [round(40 * 28_000 / 1700 / 2 / 60), round(40 * 28_000 / 1700 / 60)]
@@ -297,7 +297,7 @@ def test_an_estimate_counts_runs_that_are_alone_one_after_the_other(tmp_path, st
 def test_an_estimate_tells_apart_what_is_not_the_same(store):
     for name in ("balanced", "all"):
         said = describe(
-            plan(name, RunOptions(learners=["curl", "cope"], quick=True, store=store, device="cpu")), store
+            plan(name, SweepOptions(learners=["curl", "cope"], quick=True, store=store, device="cpu")), store
         )
         titles = [line.split(":")[0] for line in said.splitlines() if line.startswith("  ")]
         assert len(titles) == len(set(titles))
@@ -325,7 +325,7 @@ def nowhere(monkeypatch, tmp_path):
 
 def test_an_estimate_says_what_it_does_not_know(store, nowhere):
     missing = plan(
-        "balanced", RunOptions(learners=["cope"], streams=["split-cifar10"], store=store, data_dir=nowhere)
+        "balanced", SweepOptions(learners=["cope"], streams=["split-cifar10"], store=store, data_dir=nowhere)
     )
     assert "10 runs of unknown length" in describe(missing, store)
     assert "its data are not here" in describe(missing, store)
@@ -341,35 +341,35 @@ def test_a_dataset_that_is_not_here_is_said_before_anything_runs(store, nowhere)
     with pytest.raises(ValueError, match="everlearn data fetch cifar10"):
         reproduce(
             "balanced",
-            RunOptions(learners=["cope"], streams=["split-cifar10"], store=store, data_dir=nowhere),
+            SweepOptions(learners=["cope"], streams=["split-cifar10"], store=store, data_dir=nowhere),
         )
     assert Store(store).records() == []
 
 
 def test_every_learner_of_one_experiment_is_enough_for_all():
-    chosen = plan("all", RunOptions(learners=["gem", "cope"], streams=["split-mnist"], seeds=1))
+    chosen = plan("all", SweepOptions(learners=["gem", "cope"], streams=["split-mnist"], seeds=1))
     assert [each.name for each in chosen.experiments] == [
         "balanced", "buffer", "imbalanced", "pseudo-prototypes", "batch-size", "resources", "momentum",
         "beyond",
     ]  # fmt: skip
     with pytest.raises(ValueError, match="no experiment has the learner 'gemm'; did you mean 'gem'"):
-        plan("all", RunOptions(learners=["gemm"]))
+        plan("all", SweepOptions(learners=["gemm"]))
 
 
 def test_reproducing_needs_neither_tyro_nor_ray(mine, store):
     code = f"""
 import sys
 sys.modules["tyro"] = sys.modules["ray"] = None
-from everlearn.paper.reproduce import RunOptions, reproduce
-reproduce({str(mine(1))!r}, RunOptions(learners=["finetune"], store={str(store)!r}, device="cpu"))
+from everlearn.paper.reproduce import SweepOptions, reproduce
+reproduce({str(mine(1))!r}, SweepOptions(learners=["finetune"], store={str(store)!r}, device="cpu"))
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert len(Store(store).records()) == 1
 
 
 def test_runs_are_exported_and_merged(mine, store, tmp_path, capsys):
-    reproduce(mine(1), RunOptions(store=store, device="cpu"))
-    reproduce(mine(2), RunOptions(learners=["cope"], store=tmp_path / "second.sqlite", device="cpu"))
+    reproduce(mine(1), SweepOptions(store=store, device="cpu"))
+    reproduce(mine(2), SweepOptions(learners=["cope"], store=tmp_path / "second.sqlite", device="cpu"))
     capsys.readouterr()
     paths = [str(store), str(tmp_path / "second.sqlite")]
     exports = ["--csv", str(tmp_path / "runs.csv"), "--json", str(tmp_path / "runs.json")]

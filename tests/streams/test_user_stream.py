@@ -255,3 +255,9 @@ def test_a_run_takes_arrays_in_another_byte_order_or_read_backwards(kind, tmp_pa
 def test_an_array_that_torch_takes_is_handed_on_itself() -> None:
     for x in (np.eye(3), np.eye(3).T, torch.eye(3), [1.0], None):
         assert native(x) is x
+
+
+def test_a_stream_shows_its_sizes_in_a_notebook():
+    shown = stream("split-digits", seed=3)._repr_html_()
+    assert "stream split-digits" in shown
+    assert "1442" in shown and "imbalance" not in shown

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from everlearn.cli.flags import in_one_sentence
-from everlearn.experiments.options import RunOptions
+from everlearn.experiments.options import SweepOptions
 from everlearn.paper.reproduce import plan, reproduce
 
 __all__ = ["ReproduceFlags", "command"]
@@ -24,7 +24,7 @@ class ReproduceFlags:
     experiment: tyro.conf.Positional[str]
     """balanced, buffer, imbalanced, pseudo-prototypes, batch-size, resources, momentum, low-capacity,
     beyond, all, or a file *.toml of your own"""
-    run: Annotated[RunOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=RunOptions)
+    run: Annotated[SweepOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=SweepOptions)
     dry_run: bool = False
     """print what would run and how long it would take, and run nothing"""
 

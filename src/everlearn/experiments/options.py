@@ -9,11 +9,11 @@ from everlearn.experiments.environment import on_gpu
 from everlearn.experiments.runner import Backend
 from everlearn.experiments.store import STORE
 
-__all__ = ["RunOptions"]
+__all__ = ["SweepOptions"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class SweepOptions:
     """Which part of an experiment to run, and where."""
 
     learners: tuple[str, ...] = ()

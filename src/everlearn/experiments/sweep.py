@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from everlearn.experiments.job import Job, key
-from everlearn.experiments.options import RunOptions
+from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.progress import progress_bar
 from everlearn.experiments.runner import outcomes
 from everlearn.experiments.store import STORE, Store, record
@@ -43,7 +43,7 @@ def sweep(jobs: Iterable[Job], store: str | os.PathLike[str] = STORE) -> Sweep:
     return Sweep(len(wanted) - len(todo), tuple(todo.values()), again)
 
 
-def run_sweep(title: str, todo: Sequence[Job], options: RunOptions) -> None:
+def run_sweep(title: str, todo: Sequence[Job], options: SweepOptions) -> None:
     """Run jobs; each run is stored as it ends, also one that failed. Ctrl-C loses only the runs in flight."""
     store = Store(options.store)
     store.check_writable()  # fail before anything runs

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from everlearn import learners as all_learners
 from everlearn.experiments.job import Job, key
-from everlearn.experiments.options import RunOptions
+from everlearn.experiments.options import SweepOptions
 from everlearn.messages import nearest
 from everlearn.paper.definition import cells, check, parse
 from everlearn.paper.small_version import small_version
@@ -106,16 +106,16 @@ def experiments() -> list[str]:
     return list(_paper())
 
 
-def experiment(name_or_path: str | os.PathLike[str], options: RunOptions | None = None) -> Experiment:
+def experiment(name_or_path: str | os.PathLike[str], options: SweepOptions | None = None) -> Experiment:
     """The experiment of this name, or in a file of your own, whose name ends with .toml.
 
     options: which of its learners and streams, how many seeds, and whether the small version.
 
-    >>> balanced = experiment("balanced", RunOptions(learners=("cope",), streams=("split-mnist",)))
+    >>> balanced = experiment("balanced", SweepOptions(learners=("cope",), streams=("split-mnist",)))
     >>> [(cell.row, len(cell.jobs), cell.published.mean) for cell in balanced.panels[0].cells][0]
     ('cope', 5, 93.94)
     """
-    options = options or RunOptions()
+    options = options or SweepOptions()
     learners, streams = options.learners, options.streams
     name, definition = _find(name_or_path)
     if options.quick:
@@ -167,7 +167,7 @@ def _published(panel: dict[str, Any], row: str, column: str) -> Published | None
     return Published(printed["mean"], printed.get("std"), printed.get("source") or panel["source"])
 
 
-def check_wanted(names: Collection[str | os.PathLike[str]], options: RunOptions) -> None:
+def check_wanted(names: Collection[str | os.PathLike[str]], options: SweepOptions) -> None:
     """Raise a ValueError for a learner or a stream that none of these experiments has."""
     definitions = [small_version(_find(name)[1]) if options.quick else _find(name)[1] for name in names]
     jobs = [values for each in definitions for panel in each["panels"] for _, _, values in cells(panel)]

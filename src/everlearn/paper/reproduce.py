@@ -6,13 +6,13 @@ import dataclasses
 import os
 import sys
 
-from everlearn.experiments.options import RunOptions
+from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.store import Store
 from everlearn.experiments.sweep import Sweep, run_sweep, sweep
 from everlearn.paper.comparison import print_comparison
 from everlearn.paper.experiment import Experiment, NothingLeft, check_wanted, experiment, experiments
 
-__all__ = ["Plan", "RunOptions", "plan", "reproduce"]
+__all__ = ["Plan", "SweepOptions", "plan", "reproduce"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Plan(Sweep):
         return list(dict.fromkeys(learner for each in self.experiments for learner in each.missing))
 
 
-def plan(name: str | os.PathLike[str], options: RunOptions | None = None) -> Plan:
+def plan(name: str | os.PathLike[str], options: SweepOptions | None = None) -> Plan:
     """What `reproduce` would run, with the same arguments; nothing is run or written.
 
-    >>> options = RunOptions(learners=("cope-ce",), streams=("split-mnist",), store="not/there.sqlite")
+    >>> options = SweepOptions(learners=("cope-ce",), streams=("split-mnist",), store="not/there.sqlite")
     >>> len(plan("balanced", options).todo)
     5
     """
-    options = options or RunOptions()
+    options = options or SweepOptions()
     names = experiments() if name == "all" else [name]
     check_wanted(names, options)
     chosen = []
@@ -48,12 +48,12 @@ def plan(name: str | os.PathLike[str], options: RunOptions | None = None) -> Pla
     return Plan(wanted.done, wanted.todo, wanted.failed, tuple(chosen))
 
 
-def reproduce(name: str | os.PathLike[str], options: RunOptions | None = None) -> Plan:
+def reproduce(name: str | os.PathLike[str], options: SweepOptions | None = None) -> Plan:
     """Run what the store lacks of an experiment, then print the paper's numbers beside ours.
 
     name: an experiment of the paper, `all`, or a file of your own. Returns the plan from before it ran.
     """
-    options = options or RunOptions()
+    options = options or SweepOptions()
     options.check()
     begun = plan(name, options)
     store = Store(options.store)

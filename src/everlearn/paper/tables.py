@@ -8,7 +8,7 @@ from functools import cached_property
 
 from everlearn.experiments import significance
 from everlearn.experiments.codec import decode
-from everlearn.experiments.options import RunOptions
+from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.record import Record
 from everlearn.experiments.results import MINIATURE
 from everlearn.experiments.significance import Difference, Summary
@@ -252,4 +252,4 @@ def tables(records: Sequence[Record], papers: Sequence[Experiment] | None = None
 
 
 def _in_small(name: str) -> Experiment:
-    return dataclasses.replace(experiment(name, RunOptions(quick=True)), name=f"{name}{QUICK}")
+    return dataclasses.replace(experiment(name, SweepOptions(quick=True)), name=f"{name}{QUICK}")

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from everlearn.notebook import card
+
 __all__ = ["Batch", "Stream", "Tests", "native"]
 
 Tests = tuple[tuple[Any, Any], ...]
@@ -85,6 +87,18 @@ class Stream(ABC):
     def tests(self) -> Tests:
         """The held-out samples and labels of each concept; empty if there are none."""
         return ()
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "samples": self.samples,
+            "batch size": self.batch_size,
+            "tasks": self.tasks,
+            "classes": None if self.classes is None else len(self.classes),
+            "imbalance": self.imbalance,
+            "seed": self.seed,
+        }
+        known = {name: value for name, value in facts.items() if value is not None}
+        return card(f"stream {self.name}", known)
 
     def tests_at(self, samples: int) -> Tests:
         """The test sets for the distribution after this many samples: `tests`, unless the stream drifts."""
