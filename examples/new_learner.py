@@ -24,7 +24,7 @@ class SlowTeacherSettings(SoftmaxReplaySettings):
     averaging: float = 0.99
     """decay per batch of the averaged weights, which teach and predict"""
     distillation: float = 0.3
-    """weight of the distance to the teacher's logits, beside the cross-entropy"""
+    """weight of the distance to the teacher's logits, added to the cross-entropy"""
 
 
 class SlowTeacher(Learner):
@@ -41,7 +41,7 @@ class SlowTeacher(Learner):
     Memory = BalancedMemory
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
-        """CE(B_n ∪ B_M) + distillation · the mean of (logits(B_M) − the teacher's)², in tensors alone."""
+        """CE(B_n ∪ B_M) + distillation · the mean of (logits(B_M) − the teacher's)²."""
         old, old_slots = replay
         logits = self.logits(as_input(torch.cat([x, old])))
         loss = cross_entropy(logits, torch.cat([slots, old_slots]))
