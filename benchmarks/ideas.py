@@ -31,7 +31,7 @@ class RisingMomentum(CoPEPlus):
     name = "rising momentum"
     _moves: Tensor | None = None
 
-    def settle(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
+    def after_steps(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
         features = cast(list[Tensor], outcomes)
         moved = torch.cat([*(part[len(slots) :] for part in features[:-1]), features[-1]])
         slots = torch.cat([*old_slots[0][:-1], slots, old_slots[0][-1]])
@@ -123,8 +123,8 @@ class TwoViews(CoPEPlus):
         features = super().step(x, slots.repeat(2), old, old_slots.repeat(2))
         return torch.cat([features[: len(slots)], features[len(x) : len(x) + len(old_slots)]])
 
-    def passed(self, batch: int) -> set[int]:
-        return {2 * size for size in super().passed(batch)}
+    def forward_sizes(self, batch: int) -> set[int]:
+        return {2 * size for size in super().forward_sizes(batch)}
 
 
 class EarlyReplay(CoPEPlus):
@@ -132,8 +132,8 @@ class EarlyReplay(CoPEPlus):
 
     name = "early replay"
 
-    def drawn(self, batch: int) -> int:
-        return super().drawn(batch) * (3 if self.batches - self._newest < 100 else 1)
+    def replay_size(self, batch: int) -> int:
+        return super().replay_size(batch) * (3 if self.batches - self._newest < 100 else 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -194,7 +194,7 @@ def atomic(method: Method) -> Method:
 
     @functools.wraps(method)
     def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.lock.is_mine():
+        if self.lock.is_held():
             return method(self, *args, **kwargs)
         change = _Change(self)
         # An interrupt may also come while a failed change is being undone, or at the very end of one that is done.

@@ -203,7 +203,7 @@ def test_who_must_be_told_t_says_so_and_stays_as_it_was(name, t):
     learner = taught(name)
     before = learner.state_dict()
     for teaching in (learner.observe, learner.revisit):
-        with pytest.raises(ValueError, match="must be told t, the task of the batch, as an integer, not"):
+        with pytest.raises(ValueError, match="needs t, the task of the batch, as an integer, not"):
             teaching(torch.randn(2, 6), ["a", "b"], t)
     assert same_state(before, learner.state_dict())
 

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from everlearn import run, stream
+from everlearn.core.setup import add_classes
 from everlearn.experiments.settings import learner as by_name
 from everlearn.learners import registry
 from everlearn.memory.class_balanced import BalancedMemory
@@ -55,7 +56,7 @@ def test_batches_against_a_step_by_step_computation(name):
 def test_the_first_batch_is_learnt_alone(name):
     learner = small(name)
     x, y = torch.randn(4, 3), [0, 1, 0, 1]
-    learner.welcome(x, y)
+    add_classes(learner, x, y)
     slow = copy.deepcopy(learner.network)
     optimiser = torch.optim.SGD(slow.parameters(), lr=0.1)
     learner.observe(x, y)

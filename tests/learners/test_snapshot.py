@@ -71,7 +71,7 @@ def test_snapshots_taken_from_other_threads_while_it_learns_are_never_torn(name)
     assert not errors
     assert len({snapshot.batches for snapshot in taken}) > 5
     for snapshot in taken:
-        now = content(snapshot._still)
+        now = content(snapshot._frozen)
         assert all(torch.equal(a, b) for a, b in zip(now, states[snapshot.batches], strict=True))
 
 

@@ -14,6 +14,7 @@ import pytest
 from runs_made_up import five, run
 
 from everlearn.cli import main
+from everlearn.core.plan import plan_shape
 from everlearn.experiments.estimate import describe, rates, seconds
 from everlearn.experiments.export import write_csv
 from everlearn.experiments.job import Job
@@ -256,7 +257,7 @@ def test_a_group_is_split_into_cohorts_of_equal_shape_and_who_is_left_alone_runs
             return [run.finish() for run in self.runs]
 
     monkeypatch.setattr(runner, "Cohort", OneByOne)
-    monkeypatch.setattr(runner, "shape_of", lambda run: run.learner.shape(10))
+    monkeypatch.setattr(runner, "shape_of", lambda run: plan_shape(run.learner, 10))
     monkeypatch.setattr(runner, "hardware", lambda device: device)
     told = [{"mixing": 0.0}, {"mixing": 0.4}, {"mixing": 0.0}, {"mixing": 0.2}, {"colour": 0.4, "width": 8}]
     jobs = {

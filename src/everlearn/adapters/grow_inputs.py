@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import pad
 
 from everlearn.core.learner import Learner
+from everlearn.core.setup import add_classes
 
 __all__ = ["grow_inputs"]
 
@@ -48,5 +49,5 @@ def _state_shapes(learner: Learner, meta: dict[str, Any], features: int) -> dict
     """The shapes in the state of such a learner with the same classes and this many features."""
     other = type(learner)(learner.given, seed=0, device="cpu", **meta["settings"])
     classes = learner.classes
-    other.welcome(torch.zeros(len(classes), features), classes)
+    add_classes(other, torch.zeros(len(classes), features), classes)
     return {name: tuple(part.shape) for name, part in other.state_dict().items() if name != "meta"}

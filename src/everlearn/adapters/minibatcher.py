@@ -14,6 +14,8 @@ from everlearn.adapters.common import check_batch_size, deserialize, serialize
 from everlearn.adapters.feature_columns import FeatureColumns, check_matrix, check_values
 from everlearn.adapters.grow_inputs import grow_inputs
 from everlearn.core.learner import Learner
+from everlearn.core.setup import add_classes
+from everlearn.core.validation import check_batch
 from everlearn.memory.labels import as_labels
 
 __all__ = ["MiniBatcher"]
@@ -108,7 +110,7 @@ class MiniBatcher:
                     'make it wider, or use network="mlp", whose input grows'
                 )
             width = max(needed, 2 * width)
-        self.learner.accept(np.zeros((len(labels), self._width or width), np.float32), labels)
+        check_batch(self.learner, np.zeros((len(labels), self._width or width), np.float32), labels)
         return width
 
     def _add(self, names: Sequence[Hashable], labels: list[Any]) -> None:
@@ -118,7 +120,7 @@ class MiniBatcher:
         if self._width not in (0, width):
             grow_inputs(self.learner, width)
         # Each label twice, because batch norm can't run on a single sample.
-        self.learner.welcome(np.zeros((2 * len(labels), width), np.float32), labels * 2)
+        add_classes(self.learner, np.zeros((2 * len(labels), width), np.float32), labels * 2)
         self.columns.add(names)
         if self._rows.shape[1] < width:
             rows = np.zeros((self.batch_size, width), np.float32)

@@ -17,6 +17,7 @@ from torch import nn
 
 from everlearn.adapters.common import check_batch_size, deserialize, make_learner, probabilities, serialize
 from everlearn.core.learner import Learner
+from everlearn.core.validation import check_batch
 
 __all__ = ["SklearnClassifier"]
 
@@ -65,7 +66,7 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             [y, *([] if first else [self.classes_]), *([] if classes is None else [classes])]
         )
         call = 0 if first else self.calls_
-        learner.accept(X, y)  # so that an invalid row raises an error before the first batch is learnt
+        check_batch(learner, X, y)  # so that an invalid row raises an error before the first batch is learnt
         self._learn(learner.observe, X, y, call)
         learner.end_horizon()
         self.learner_, self.classes_, self.calls_ = learner, np.unique(known), call + 1

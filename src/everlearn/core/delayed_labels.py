@@ -11,6 +11,7 @@ from torch import Tensor
 
 from everlearn.checkpoint import State
 from everlearn.core.prediction import predict
+from everlearn.core.validation import check_samples
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label, as_labels, decode_label, encode_label, shortened
 
@@ -88,7 +89,7 @@ class WaitingSamples:
 def ask(learner: Learner, ids: Any, x: Any) -> list[Label]:
     """Predict samples, and keep them until their labels are told."""
     name = type(learner).__name__
-    x = learner.checked(x, "ask")
+    x = check_samples(learner, x, "ask")
     keys = _ids(ids, f"{name}.ask")
     if len(keys) != len(x):
         raise ValueError(f"{name}.ask got {len(x)} samples but {len(keys)} ids")

@@ -8,11 +8,12 @@ import numpy as np
 from torch import Tensor
 
 from everlearn.memory.labels import Label, as_labels, shortened
+from everlearn.training.averaging import WeightAverage
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["copy_before_writing", "forget"]
+__all__ = ["copy_before_writing", "drop_class", "forget"]
 
 
 def forget(learner: Learner, label: Label) -> None:
@@ -31,6 +32,19 @@ def forget(learner: Learner, label: Label) -> None:
     learner.invalidate()
     learner.forget_class(learner.labels.slot(label))
     learner.labels.remove(label)
+
+
+def drop_class(learner: Learner, slot: int) -> None:
+    """Remove a class from the memory, the head and the averaged weights; the slots after it move down by one."""
+    average, learner.average = learner.average, None
+    if learner.memory is not None:
+        learner.memory.forget(slot)
+    if learner.head is not None:
+        learner.head.forget(slot)
+    if average is not None:
+        average = average.copy()
+        average.forget(slot)
+        learner.average = WeightAverage(learner.network, average)
 
 
 def copy_before_writing(learner: Learner) -> None:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-__all__ = ["LearnerLock", "waits"]
+__all__ = ["LearnerLock", "synchronized"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -24,7 +24,7 @@ class LearnerLock:
         self._half_changed = False
         _locks.add(self)
 
-    def is_mine(self) -> bool:
+    def is_held(self) -> bool:
         """Whether this thread has the lock."""
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]
 
@@ -53,12 +53,12 @@ class LearnerLock:
             self._lock, self._half_changed = threading.RLock(), True
 
 
-def waits(method: Method) -> Method:
+def synchronized(method: Method) -> Method:
     """Let a method that reads a learner wait until no other thread changes it."""
 
     @functools.wraps(method)
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.lock.is_mine():
+        if self.lock.is_held():
             return method(self, *args, **kwargs)
         # An interrupt may come just before the lock is released, so that stands twice.
         try:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from everlearn.core.forget import copy_before_writing
-from everlearn.core.locking import waits
+from everlearn.core.locking import synchronized
+from everlearn.core.state import identity
+from everlearn.core.validation import check_room
 from everlearn.messages import differing
 from everlearn.transaction import atomic
 
@@ -36,7 +38,7 @@ def _change(learner: Learner, other: Learner) -> None:
     _while_unchanged(other, lambda: _merge(learner, other))
 
 
-@waits
+@synchronized
 def _while_unchanged(learner: Learner, function: Callable[[], None]) -> None:
     """Call a function while no other thread changes this learner."""
     function()
@@ -60,7 +62,7 @@ def _check(learner: Learner, other: Learner) -> None:
     name = type(learner).__name__
     if learner.memory is None:
         raise ValueError(f"{learner.name} has no memory, so that there is nothing to merge")
-    mine, theirs = learner.identity(), other.identity()
+    mine, theirs = identity(learner), identity(other)
     for part in mine:
         if mine[part] != theirs[part]:
             here, there = differing(mine[part], theirs[part])
@@ -75,5 +77,5 @@ def _check(learner: Learner, other: Learner) -> None:
         raise ValueError(
             f"{name}.merge takes a learner of the same samples: {shapes[0]} here, {shapes[1]} there"
         )
-    learner.check_room(len(learner.labels) + len(learner.labels.new(other.classes)))
+    check_room(learner, len(learner.labels) + len(learner.labels.new(other.classes)))
     learner.check_merge(other)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-__all__ = ["Plan"]
+from everlearn.core.settings import ReplaySettings
+
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["Plan", "plan_shape"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,3 +62,12 @@ class Plan:
         if device.type != "cpu":
             tensors = [part.to(device, non_blocking=True) for part in tensors]
         return self.filled(tensors)
+
+
+def plan_shape(learner: Learner, batch: int) -> tuple[Hashable, ...]:
+    """The settings that determine the shapes of a plan for a batch of this size: equal in a cohort."""
+    shape = learner.settings.iterations, learner.replay_size(batch)
+    settings = learner.settings
+    if not isinstance(settings, ReplaySettings):
+        return shape
+    return *shape, settings.augmentation, settings.colour > 0, settings.mixing > 0, settings.averaging > 0

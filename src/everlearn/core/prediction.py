@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from everlearn.core.rejection import reject, some_exemplars, threshold
+from everlearn.core.validation import check_samples
 from everlearn.memory.labels import Label
 from everlearn.networks import as_input
 from everlearn.threads import computing_with
@@ -74,7 +75,7 @@ def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor]
         raise NotLearntYet(
             f"{type(learner).__name__} has seen no batch yet: observe one first, then {method}"
         )
-    parts = torch.split(learner.checked(x, method), CHUNK)
+    parts = torch.split(check_samples(learner, x, method), CHUNK)
     try:
         return evaluate(
             learner, lambda: torch.cat([function(as_input(part.to(learner.device))) for part in parts])

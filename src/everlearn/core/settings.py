@@ -19,8 +19,8 @@ __all__ = [
     "SoftmaxMemorySettings",
     "SoftmaxReplaySettings",
     "SoftmaxSettings",
-    "made",
-    "plain",
+    "make_settings",
+    "settings_as_dict",
 ]
 
 
@@ -141,7 +141,7 @@ class SoftmaxReplaySettings(ReplaySettings, SoftmaxMemorySettings):
 OWN_FUNCTION = "function:"
 
 
-def plain(settings: Settings) -> dict[str, Any]:
+def settings_as_dict(settings: Settings) -> dict[str, Any]:
     """The settings as a state has them: a name stands for a function of the user's."""
     return {
         name: OWN_FUNCTION + getattr(value, "__qualname__", type(value).__qualname__)
@@ -151,7 +151,7 @@ def plain(settings: Settings) -> dict[str, Any]:
     }
 
 
-def made(settings: type[Any], given: dict[str, Any], owner: str) -> Any:
+def make_settings(settings: type[Any], given: dict[str, Any], owner: str) -> Any:
     """The settings of a learner from what a user gave, or a sentence that names the parameter that is unknown."""
     known = [field.name for field in dataclasses.fields(settings)]
     for name in given:

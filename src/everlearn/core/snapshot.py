@@ -26,21 +26,21 @@ class Snapshot:
     batches, samples: how much the learner had observed.
     """
 
-    def __init__(self, still: Learner, exemplars: dict[Label, int]) -> None:
-        self._still = still
+    def __init__(self, frozen: Learner, exemplars: dict[Label, int]) -> None:
+        self._frozen = frozen
         self._exemplars = exemplars
-        self.batches, self.samples = still.batches, still.samples
-        self.settings = still.settings
+        self.batches, self.samples = frozen.batches, frozen.samples
+        self.settings = frozen.settings
 
     @property
     def classes(self) -> list[Label]:
         """The labels seen by then, in the order first seen."""
-        return self._still.classes
+        return self._frozen.classes
 
     @property
     def prototypes(self) -> dict[Label, Tensor]:
         """The prototype of each class, where the learner has any."""
-        return dict(getattr(self._still, "prototypes", {}))
+        return dict(getattr(self._frozen, "prototypes", {}))
 
     def exemplars(self) -> dict[Label, int]:
         """How many exemplars of each class the replay memory held."""
@@ -48,15 +48,15 @@ class Snapshot:
 
     def predict(self, x: Any) -> list[Label]:
         """The label of each sample, among those seen by then."""
-        return self._still.predict(x)
+        return self._frozen.predict(x)
 
     def predict_proba(self, x: Any) -> NDArray[np.float32]:
         """A row of probabilities per sample, over `classes`."""
-        return self._still.predict_proba(x)
+        return self._frozen.predict_proba(x)
 
     def embed(self, x: Any) -> Tensor:
         """The features of each sample from which the prediction is made."""
-        return self._still.embed(x)
+        return self._frozen.embed(x)
 
     def observe(self, *_: Any, **__: Any) -> None:
         """Refused: a snapshot does not change."""
@@ -65,18 +65,18 @@ class Snapshot:
 
 def take_snapshot(learner: Learner) -> Snapshot:
     """The learner as it is now; it stays as it is while the learner goes on."""
-    still = copy.copy(learner)
-    still.labels = LabelTable(learner.classes)
-    still.network = copy.deepcopy(learner.network)
-    if still.network is not None:
-        still.network.eval().requires_grad_(False)
-    still.average = None if learner.average is None else learner.average.copy()
+    frozen = copy.copy(learner)
+    frozen.labels = LabelTable(learner.classes)
+    frozen.network = copy.deepcopy(learner.network)
+    if frozen.network is not None:
+        frozen.network.eval().requires_grad_(False)
+    frozen.average = None if learner.average is None else learner.average.copy()
     if learner.head is not None:
-        still.head = learner.head.copy(still)
-    still.parameters, still.memory, still.graphs = [], None, None
-    vars(still).pop("sgd", None)  # it never learns
-    still.waiting, still.lock = WaitingSamples(), LearnerLock()
+        frozen.head = learner.head.copy(frozen)
+    frozen.parameters, frozen.memory, frozen.graphs = [], None, None
+    vars(frozen).pop("sgd", None)  # it never learns
+    frozen.waiting, frozen.lock = WaitingSamples(), LearnerLock()
     rejects = learner.settings.unknown is not None and bool(learner.labels)
-    still.rejection_threshold = prediction.least_score(learner) if rejects else None
-    learner.hold_still(still)
-    return Snapshot(still, learner.exemplars())
+    frozen.rejection_threshold = prediction.least_score(learner) if rejects else None
+    learner.copy_for_snapshot(frozen)
+    return Snapshot(frozen, learner.exemplars())

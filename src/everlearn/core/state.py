@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from everlearn.checkpoint import CheckpointError, State
-from everlearn.core.settings import plain
-from everlearn.core.validation import try_batch
+from everlearn.core.settings import settings_as_dict
+from everlearn.core.validation import try_network
 from everlearn.memory.labels import as_labels, decode_label, encode_label, shortened
 from everlearn.messages import differing
 
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_network",
+    "extra_state",
     "finite_state_of",
+    "footprint",
+    "identity",
     "load_into",
     "read_meta",
-    "restore_memory",
+    "restore_extra",
     "state_of",
     "under",
 ]
@@ -38,7 +41,7 @@ def state_of(learner: Learner) -> State:
     """Everything that a learner is, as one flat dict of tensors and a JSON string "meta"."""
     meta = {
         "format": FORMAT,
-        **learner.identity(),
+        **identity(learner),
         "seed": learner.seed,
         "sample_shape": learner.sample_shape,
         "sample_type": str(learner.sample_type).removeprefix("torch."),
@@ -58,6 +61,46 @@ def state_of(learner: Learner) -> State:
     return state
 
 
+def identity(learner: Learner) -> dict[str, Any]:
+    """What must be the same in a learner and a state it loads, and in two learners that are merged."""
+    settings = settings_as_dict(learner.settings)
+    return {"learner": learner.name, "network": learner.network_name, "settings": settings}
+
+
+def extra_state(learner: Learner) -> State:
+    """The tensors of the state besides the network's and the generator's."""
+    state: State = {}
+    if learner.memory is not None:
+        state |= {f"memory.{name}": part for name, part in learner.memory.state().items()}
+    if learner.average is not None:
+        weights = learner.average.network.state_dict()
+        state |= {f"average.{name}": part.clone() for name, part in weights.items()}
+        state["newest"] = torch.tensor(learner.newest)
+    return state
+
+
+def restore_extra(learner: Learner, state: State) -> None:
+    """Load the tensors that `extra_state` returned."""
+    check_network(learner, under("network.", state))  # the other tensors depend on it
+    restore_memory(learner, state)
+    if learner.average is not None:
+        learner.average.network.load_state_dict(under("average.", state))
+        learner.newest = int(state["newest"])
+        if not 0 <= learner.newest <= learner.batches:
+            raise ValueError(f"newest is {learner.newest} in a state of {learner.batches} batches")
+
+
+def footprint(learner: Learner) -> dict[str, int]:
+    """Bytes of the operational memory M, by part."""
+    parts = {
+        "replay": None if learner.memory is None else learner.memory.nbytes(),
+        "asked": learner.waiting.nbytes() or None,
+        "averaged weights": None if learner.average is None else learner.average.nbytes(),
+        "views": None if learner.images is None else learner.images.nbytes() or None,
+    }
+    return {name: held for name, held in parts.items() if held is not None}
+
+
 def finite_state_of(learner: Learner) -> State:
     """The same, of a learner whose network has not diverged."""
     state = learner.state_dict()
@@ -72,8 +115,8 @@ def load_into(learner: Learner, state: State) -> None:
     meta = read_meta(state)
     check_tensors(state)
     # A setting that came later is off in a state that does not know it.
-    meta["settings"] = plain(learner.Settings()) | meta["settings"]
-    for part, mine in learner.identity().items():
+    meta["settings"] = settings_as_dict(learner.Settings()) | meta["settings"]
+    for part, mine in identity(learner).items():
         if meta[part] != mine:
             theirs, own = differing(meta[part], mine)
             raise CheckpointError(f"this state has the {part} {theirs!r}, but the learner has {own!r}")
@@ -165,7 +208,7 @@ def _check_exemplars(learner: Learner) -> None:
     ):
         samples = learner.memory.samples()[0]
         if len(samples) and not learner.sample_type.is_floating_point:
-            try_batch(learner.given, samples, ())
+            try_network(learner.given, samples, ())
 
 
 def _network_size(learner: Learner, shape: tuple[int, ...]) -> int:

@@ -1,34 +1,109 @@
-"""The border to the host: a user's batch becomes a tensor that passed every check, or a clear sentence."""
+"""Validation of input: a user's batch becomes a tensor and a list of labels, or an error says what is wrong."""
 
 from __future__ import annotations
 
 import copy
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from everlearn.memory.labels import shortened
+from everlearn.core.images import ImageChanges
+from everlearn.memory.labels import Label, as_labels, shortened
 from everlearn.networks import as_input, check_name
+from everlearn.randomness import DrawFrom
+
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
 
 __all__ = [
     "as_device",
     "as_samples",
     "as_seed",
+    "as_task",
+    "check_batch",
+    "check_known",
     "check_network",
+    "check_room",
     "check_samples",
+    "check_tensor",
     "probe",
-    "try_batch",
+    "try_forward",
+    "try_network",
 ]
 
-
+LARGEST_TASK = 2**63 - 1
 LARGEST_VALUE = 1e12  # squares of it, and sums of these, are far from float32's end
 PLAIN = (torch.uint8, torch.float32)
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
+
+
+def check_samples(learner: Learner, x: Any, method: str) -> Tensor:
+    """The samples of a batch as a tensor, after all checks."""
+    where = f"{type(learner).__name__}.{method}"
+    samples = as_samples(x, where, keep_integers=isinstance(learner.given, nn.Module))
+    check_tensor(samples, where, learner.sample_shape, learner.sample_type)
+    return samples
+
+
+def check_batch(
+    learner: Learner, x: Any, y: Any, method: str = "observe"
+) -> tuple[Tensor, list[Label], list[Label]]:
+    """The samples of a batch as a tensor, its labels, and the new ones among these, after all checks."""
+    x = check_samples(learner, x, method)
+    labels = as_labels(y)
+    where = f"{type(learner).__name__}.{method}"
+    if len(labels) != len(x):
+        raise ValueError(f"{where} got {len(x)} samples but {len(labels)} labels")
+    new = learner.labels.new(labels)
+    check_room(learner, len(learner.labels) + len(new))
+    return x, labels, new
+
+
+def check_room(learner: Learner, classes: int) -> None:
+    """Raise a ValueError if the memory can't store an exemplar of each of so many classes."""
+    room = getattr(learner.settings, "memory_size", classes)
+    if classes > room:
+        raise ValueError(f"a memory of {room} has no room for an exemplar of each of {classes} classes")
+
+
+def try_forward(learner: Learner, x: Tensor) -> None:
+    """Try a batch on a user's network or augmentation, so that errors are raised before anything is learnt."""
+    network = learner.trained_network()
+    if network is not None and learner.may_reject:
+        sizes = learner.forward_sizes(len(x)) - learner.accepted_sizes
+        with DrawFrom(torch.Generator()) as trial:
+            try_network(network, x.to(learner.device), sizes)
+        learner.network_draws = learner.network_draws or trial.drawn
+        learner.accepted_sizes |= sizes
+    if callable(getattr(learner.settings, "augmentation", None)):
+        with DrawFrom(torch.Generator()):
+            ImageChanges.own_view(learner.settings.augmentation, x.to(learner.device, copy=True))
+
+
+def check_known(learner: Learner, new: list[Label]) -> None:
+    """Raise a ValueError if a batch that is revisited has new labels."""
+    if new:
+        name = type(learner).__name__
+        raise ValueError(f"{name}.revisit got the label {shortened(new[0])}, which was never observed")
+
+
+def as_task(t: Any, where: str) -> int:
+    """The task of a batch as an int."""
+    try:
+        task = operator.index(t)
+    except TypeError:
+        method = where.partition(".")[2]
+        raise ValueError(
+            f"{where} needs t, the task of the batch, as an integer, not {shortened(t)}: {method}(x, y, t)"
+        ) from None
+    if abs(task) > LARGEST_TASK:
+        raise ValueError(f"{where} takes a t of at most 64 bits, not one of {task.bit_length()}")
+    return task
 
 
 def as_device(name: Any) -> torch.device:
@@ -104,8 +179,8 @@ def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
     return samples if samples.dtype == torch.uint8 or keep_integers else samples.float()
 
 
-def check_samples(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: torch.dtype | None) -> None:
-    """Refuse a batch that is empty, of another shape or type than the first one was, or not finite."""
+def check_tensor(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: torch.dtype | None) -> None:
+    """Raise a ValueError for a batch that is empty, not finite, or of another shape or type than the first one."""
     if x.ndim > 0 and len(x) == 0:
         raise ValueError(f"{where} got an empty batch")
     if x.numel() == 0:
@@ -142,7 +217,7 @@ def probe(network: nn.Module, x: Tensor) -> int:
     return features.shape[1]
 
 
-def try_batch(network: nn.Module, x: Tensor, lengths: Iterable[int]) -> None:
+def try_network(network: nn.Module, x: Tensor, lengths: Iterable[int]) -> None:
     """Refuse a batch that the network can't learn from, in any of these lengths; nothing of the network changes.
 
     Integers that are no bytes index something, so that any of them may be refused: they pass once in any case.

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from everlearn.core.learner import Learner
-from everlearn.core.plan import Plan
+from everlearn.core.plan import Plan, plan_shape
+from everlearn.core.setup import add_classes
 from everlearn.engine.loop import Run
 from everlearn.engine.result import Result
 from everlearn.engine.timing import Stopwatch
@@ -34,7 +35,7 @@ def shape_of(run: Run) -> Hashable | None:
     if not _is_plain(run):
         return None
     sizes = tuple(len(stretch) for stretch in getattr(stream, "order", ()))
-    planned = learner.shape(stream.batch_size or 1)
+    planned = plan_shape(learner, stream.batch_size or 1)
     return type(learner), learner.network_name, planned, stream.name, stream.batch_size, sizes
 
 
@@ -141,7 +142,7 @@ class Cohort:
     def _plan(self, run: Run, batch: Batch) -> Plan:
         """What the host decides for a batch."""
         if run.learner.labels.new(batch.y):
-            run.learner.welcome(batch.x, batch.y)
+            add_classes(run.learner, batch.x, batch.y)
         return run.learner.plan(batch.y)
 
     def _branches(self, table: Tensor, shapes: Shapes, form: Plan) -> None:

@@ -256,10 +256,10 @@ class CNDPM(Learner):
     def prepare_network(self) -> None:
         """The experts stay in evaluation mode, but for one that is asleep."""
 
-    def hold_still(self, still: Any) -> None:
+    def copy_for_snapshot(self, frozen: Any) -> None:
         """A snapshot has its own copy of what changes."""
-        still._counts, still._optimisers = self._counts.clone(), []
-        still.short_term = copy.deepcopy(self.short_term)
+        frozen._counts, frozen._optimisers = self._counts.clone(), []
+        frozen.short_term = copy.deepcopy(self.short_term)
 
     # The first batch, resources and state.
 

@@ -115,7 +115,7 @@ class CoPE(Learner):
         """The weight of the negative pairs in a B of so many samples."""
         return (self.settings.reference_batch or samples) / samples
 
-    def settle(self, plan: Plan, outcomes: list[Any]) -> None:
+    def after_steps(self, plan: Plan, outcomes: list[Any]) -> None:
         """Equation 1: move the prototypes to the mean of every replayed batch's features and of B_n's last ones."""
         batch = len(plan.slots)
         features = torch.cat([*(part[batch:] for part in outcomes[:-1]), outcomes[-1]])
@@ -195,11 +195,11 @@ class CoPE(Learner):
         owners = torch.tensor(self.labels.slots(labels), device=self.device)
         self._evolving.recompute(self.embed(samples), owners, self.settings.renormalise)
 
-    def hold_still(self, still: Any) -> None:
+    def copy_for_snapshot(self, frozen: Any) -> None:
         """A snapshot has prototypes of its own."""
         if self.settings.recalibrate and self.labels:
-            still._recalibrated = evaluate(self, self._predicting).clone()
-        still._prototypes = copy.deepcopy(self._prototypes)
+            frozen._recalibrated = evaluate(self, self._predicting).clone()
+        frozen._prototypes = copy.deepcopy(self._prototypes)
 
     def changing_parts(self) -> list[object]:
         """The prototypes change too."""

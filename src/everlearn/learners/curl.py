@@ -136,9 +136,9 @@ class CURL(Learner):
 
     # Learning.
 
-    def hear(self, t: Any, method: str) -> int | None:
+    def check_task(self, t: Any, method: str) -> int | None:
         """The task of the batch; if it is another one, what is known now is copied."""
-        task = super().hear(t, method)
+        task = super().check_task(t, method)
         if method == "observe":
             if self.network is not None and task != self._running:
                 self._take_copy()
@@ -224,9 +224,9 @@ class CURL(Learner):
         parts = super().changing_parts()
         return parts if self.network is None else [*parts, self._adam]
 
-    def hold_still(self, still: Any) -> None:
+    def copy_for_snapshot(self, frozen: Any) -> None:
         """A snapshot has its own copy of what changes."""
-        still._adam = still.copy = None
+        frozen._adam = frozen.copy = None
 
     # The first batch, and room for classes.
 

@@ -71,9 +71,9 @@ class GEM(Learner):
         """A ring for each task."""
         return RingMemory(self.settings.memory_size, self.settings.tasks, self.labels, self.generator)
 
-    def hear(self, t: Any, method: str) -> int | None:
+    def check_task(self, t: Any, method: str) -> int | None:
         """The task of the batch, which must have a ring or get one."""
-        task = super().hear(t, method)
+        task = super().check_task(t, method)
         assert task is not None
         if not self.memory.room(task):
             raise ValueError(
@@ -93,13 +93,13 @@ class GEM(Learner):
         """The batch is kept before it is learnt from, unless it is revisited."""
         if plan.keep is not None:
             self.memory.write(x, plan.keep)
-        rings = [ring for ring in self.memory.past() if len(ring[0]) > self.may_refuse]
+        rings = [ring for ring in self.memory.past() if len(ring[0]) > self.may_reject]
         past = [[torch.from_numpy(part).to(self.device) for part in ring] for ring in rings]
         memories = [(as_input(self.memory.recall(rows)), old_slots) for rows, old_slots in past]
         for _ in range(self.settings.iterations):
             self.step(x, plan.slots, *(part for memory in memories for part in memory))
 
-    def passed(self, batch: int) -> set[int]:
+    def forward_sizes(self, batch: int) -> set[int]:
         """The batch alone."""
         return {batch}
 

@@ -89,7 +89,7 @@ class GSS(Learner):
         if plan.keep is not None:
             self._select(x, plan.slots, plan.keep)
 
-    def passed(self, batch: int) -> set[int]:
+    def forward_sizes(self, batch: int) -> set[int]:
         """B_n; B_M is no longer."""
         return {batch}
 
@@ -97,7 +97,7 @@ class GSS(Learner):
         """A step of cross-entropy on B_n, then another on B_M."""
         old, old_slots = replay
         self.fit(x, slots)
-        if len(old) > self.may_refuse:  # a single one, that is, in a network which might
+        if len(old) > self.may_reject:  # a single one, that is, in a network which might
             self.fit(old, old_slots)
 
     # Selecting.

@@ -83,9 +83,9 @@ class ICaRL(Learner):
 
     # Learning.
 
-    def hear(self, t: Any, method: str) -> int | None:
+    def check_task(self, t: Any, method: str) -> int | None:
         """The task of the batch; if it is another one, the last has ended."""
-        task = super().hear(t, method)
+        task = super().check_task(t, method)
         if method == "observe":
             if self._running is not None and task != self._running:
                 self._end_horizon()
@@ -120,7 +120,7 @@ class ICaRL(Learner):
         super().invalidate()
         self._means = None
 
-    def passed(self, batch: int) -> set[int]:
+    def forward_sizes(self, batch: int) -> set[int]:
         """The batch; in the original with as many exemplars."""
         return {batch + (min(batch, len(self.memory)) if self.settings.original else 0)}
 
@@ -204,9 +204,9 @@ class ICaRL(Learner):
         """How many outputs take part."""
         return max(self.settings.outputs, len(self.labels))
 
-    def hold_still(self, still: Any) -> None:
+    def copy_for_snapshot(self, frozen: Any) -> None:
         """A snapshot has the means as they are now."""
-        still._means = self.class_means() if self.labels else None
+        frozen._means = self.class_means() if self.labels else None
 
     def forget_class(self, slot: int) -> None:
         """What was said of its exemplars, and by its output, goes too."""

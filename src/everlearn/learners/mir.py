@@ -53,11 +53,11 @@ class MIR(Learner):
     settings: MIRSettings
     Memory = ReservoirMemory
 
-    def drawn(self, batch: int) -> int:
+    def replay_size(self, batch: int) -> int:
         """The candidates, and never fewer than are replayed."""
-        return max(self.settings.candidates, super().drawn(batch))
+        return max(self.settings.candidates, super().replay_size(batch))
 
-    def passed(self, batch: int) -> set[int]:
+    def forward_sizes(self, batch: int) -> set[int]:
         """B_n; what is replayed of more candidates than one is no shorter than two."""
         return {batch}
 
@@ -65,9 +65,9 @@ class MIR(Learner):
         """θ ← θ − lr · (g + ∇CE(B_M)), with g = ∇CE(B_n) and B_M the candidates that −lr · g harms most."""
         candidates, their_slots = as_input(replay[0]), replay[1]
         gradients = self._gradients(as_input(x), slots)
-        if len(candidates) > self.may_refuse:  # a single one, that is, in a network which might
+        if len(candidates) > self.may_reject:  # a single one, that is, in a network which might
             interference = self._interference(candidates, their_slots, gradients)
-            chosen = interference.topk(min(super().drawn(len(x)), len(candidates))).indices
+            chosen = interference.topk(min(super().replay_size(len(x)), len(candidates))).indices
             replayed = self._gradients(candidates[chosen], their_slots[chosen])
             gradients = torch._foreach_add(gradients, replayed)
         self.sgd.step(gradients)

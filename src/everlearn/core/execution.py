@@ -1,0 +1,39 @@
+"""Learn from one batch on the device, by a CUDA graph where there is one, with clear errors."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from everlearn.core.plan import Plan
+from everlearn.randomness import DrawFrom
+from everlearn.training.sgd import NotFinite, finite_norm, with_gradients
+from everlearn.transaction import current
+
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["learn_batch"]
+
+
+def learn_batch(learner: Learner, x: Tensor, plan: Plan) -> None:
+    """Learn from a batch on the device; raise an error if memory runs out or a value is not finite."""
+    learner.prepare_network()
+    drawing = DrawFrom(learner.generator) if learner.network_draws else nullcontext()
+    try:
+        with drawing, with_gradients():
+            (learner.graphs or learner.learn)(x.to(learner.device), plan.on(learner.device))
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):
+            raise
+        raise MemoryError(
+            f"out of memory: a batch of {len(x)} samples of {len(learner.labels)} classes is too large to learn "
+            "from at once; observe it in parts"
+        ) from None
+    transaction = current()
+    if transaction is not None and not transaction.is_finite():
+        raise NotFinite
+    if learner.finite_buffers and learner.device.type == "cpu":
+        finite_norm(learner.finite_buffers)

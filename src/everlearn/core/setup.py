@@ -1,0 +1,82 @@
+"""A learner's first batch and new classes: build the network, allocate memory, prepare for training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from everlearn.core import validation
+from everlearn.core.images import ImageChanges
+from everlearn.core.settings import ReplaySettings
+from everlearn.memory.labels import Label
+from everlearn.randomness import DrawFrom
+from everlearn.training.averaging import WeightAverage
+from everlearn.training.sgd import SGD
+from everlearn.transaction import atomic, current
+
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["add_classes", "begin", "prepare_classes", "prepare_network", "use_network"]
+
+
+@atomic
+def add_classes(learner: Learner, x: Any, y: Any) -> None:
+    """Prepare a learner for the labels of a batch without learning from it, after the same checks."""
+    x, _, new = validation.check_batch(learner, x, y, "observe")
+    learner.invalidate()
+    prepare_classes(learner, x, new)
+
+
+def prepare_classes(learner: Learner, x: Tensor, new: list[Label]) -> None:
+    """Set up the learner if this is its first batch, and make room for new labels."""
+    if learner.sample_shape is None:
+        learner.begin(x)
+    if new:
+        learner.labels.extend(new)
+        learner.open_classes(len(learner.labels))
+
+
+def begin(learner: Learner, x: Tensor) -> None:
+    """Build the network and allocate the memory for samples like those of the first batch."""
+    shape = tuple(x.shape[1:])
+    if isinstance(learner.settings, ReplaySettings):
+        learner.images = ImageChanges(learner.settings, x, learner.device)
+    with DrawFrom(torch.Generator().manual_seed(learner.seed)):
+        given = learner.given
+        network = (learner.build(given, shape) if isinstance(given, str) else given).to(learner.device)
+        with DrawFrom(torch.Generator()) as trial:
+            features = validation.probe(network, x.to(learner.device))
+        learner.network_draws = trial.drawn
+        learner.install(network, features)
+    learner.sample_shape, learner.sample_type = shape, x.dtype
+    learner.waiting.keep_only(shape, x.dtype)
+    if learner.memory is not None:
+        learner.memory.allocate(x, learner.device)
+
+
+def use_network(learner: Learner, network: nn.Module) -> None:
+    """Train this network from now on."""
+    learner.network = network.train().to(learner.device)
+    if learner.device.type == "cpu" and any(isinstance(part, nn.Conv2d) for part in network.modules()):
+        # 1.5 times as fast on one CPU core (benchmarks/step.py); no gain on a GPU at these sizes.
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    learner.parameters = [part for part in network.parameters() if part.requires_grad]
+    floating = (part for part in network.buffers() if part.is_floating_point())
+    learner.finite_buffers = tuple(part for part in floating if bool(part.isfinite().all()))
+    learner.has_buffers = any(True for _ in network.buffers())
+    learner.sgd = SGD(network, learner.parameters, learner.settings.learning_rate, learner.settings.clip)
+    if getattr(learner.settings, "averaging", 0):
+        learner.average = WeightAverage(network, learner.average)
+    learner.tensors_replaced()
+
+
+def prepare_network(learner: Learner) -> None:
+    """Put the network into training mode, and let the transaction remember its buffers."""
+    if not learner.network.training:
+        learner.network.train()
+    transaction = current()
+    if transaction is not None and learner.has_buffers:
+        transaction.keep_buffers(learner.network)
