@@ -14,7 +14,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from everlearn.threads import ThreadCount
 
-__all__ = ["Transaction", "assign", "atomic", "current", "on_undo", "suspended"]
+__all__ = ["PendingUpdate", "Transaction", "Update", "assign", "atomic", "current", "on_undo", "suspended"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -68,7 +68,7 @@ class Transaction:
         self._parts = [(part, vars(part).copy()) for part in parts]
         self._generator, self._random_state = generator, generator.get_state()
         self._undo: list[Callable[[], object]] = []
-        self._pending: list[_Update] = []
+        self._pending: list[PendingUpdate] = []
         # What must be finite when the batch is done: norms of gradients, and the slopes of the last step by hand.
         self.norms: list[Tensor] = []
         self.last_slopes: tuple[Tensor, ...] = ()
@@ -106,9 +106,9 @@ class Transaction:
         self._undo.append(functools.partial(_set_data, tensors, [tensor.data for tensor in tensors]))
         _set_data(tensors, values)
 
-    def at_commit(self, tensors: Sequence[Tensor], change: Callable[[], object]) -> None:
-        """Call this, which changes the tensors in place by one operation, when all else is done, or at `flush`."""
-        self._pending.append(_Update(tensors, change))
+    def at_commit(self, update: PendingUpdate) -> None:
+        """Make this update when all else is done, or at `flush`."""
+        self._pending.append(update)
 
     def flush(self) -> None:
         """Make the updates that wait, since what they change is needed now."""
@@ -155,18 +155,29 @@ class Transaction:
             _local.spares[spare.shape, spare.dtype, spare.device] = spare
 
 
-class _Update:
-    """A change of tensors in place that is made once, however often it is called: a tensor counts its changes."""
+class PendingUpdate(Protocol):
+    """A change of tensors in place that has no further effect when it is made again, whole or in part."""
 
-    __slots__ = ("change", "tensors", "version")
-
-    def __init__(self, tensors: Sequence[Tensor], change: Callable[[], object]) -> None:
-        self.tensors, self.change = tensors, change
-        self.version = tensors[0]._version
+    @property
+    def tensors(self) -> Sequence[Tensor]:
+        """What it changes."""
 
     def __call__(self) -> None:
-        if self.tensors[0]._version == self.version:
-            self.change()
+        """Make it, as far as it is not made yet."""
+
+
+class Update:
+    """A change of tensors by one operation, made once however often it is called: a tensor counts its changes."""
+
+    __slots__ = ("_change", "_version", "tensors")
+
+    def __init__(self, tensors: Sequence[Tensor], change: Callable[[], object]) -> None:
+        self.tensors, self._change = tensors, change
+        self._version = tensors[0]._version
+
+    def __call__(self) -> None:
+        if self.tensors[0]._version == self._version:
+            self._change()
 
 
 def _spare(tensor: Tensor) -> Tensor:

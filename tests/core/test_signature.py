@@ -23,7 +23,8 @@ def test_every_setting_is_a_parameter_with_its_default_type_and_description(name
 
 
 def test_the_docstring_begins_as_it_is_written():
-    assert CoPE.__doc__.startswith("Prototypes that evolve with the stream")
+    written = inspect.getsource(CoPE).split('"""')[1]
+    assert CoPE.__doc__.splitlines()[0] == written.splitlines()[0]
 
 
 def test_a_learner_whose_settings_name_types_of_its_own_function_can_be_defined():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from everlearn.networks import SoftmaxNetwork
-from everlearn.transaction import current
+from everlearn.transaction import Update, current
 
 __all__ = ["WeightAverage"]
 
@@ -59,7 +59,7 @@ class WeightAverage:
         if transaction is None:
             move()
         else:
-            transaction.at_commit(self._means, move)  # when the weights have moved
+            transaction.at_commit(Update(self._means, move))  # when the weights have moved
 
     def forget(self, slot: int) -> None:
         """Remove the logit of a class, if there are any; those after it move down by one."""

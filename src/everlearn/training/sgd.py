@@ -10,7 +10,6 @@ until the weights are needed again or all else is done, so that nothing has to b
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -161,16 +160,12 @@ class _ChainPass(Pass):
             before = slopes[-1] @ self._layers[i][0]
             slopes.append(torch.ops.aten.threshold_backward(before, self._inputs[i], 0))
         rate = self._optimiser.learning_rate if slope.is_cuda else self._rate(slopes)
+        update = _ChainUpdate(self._layers[::-1], slopes, self._inputs[::-1], rate)
         transaction = current()
-        for (weight, bias), slope, given in zip(self._layers[::-1], slopes, self._inputs[::-1], strict=True):
-            move_weight = functools.partial(weight.addmm_, slope.T, given, alpha=-rate)
-            move_bias = functools.partial(bias.add_, slope.sum(0), alpha=-rate)
-            if transaction is None:
-                move_weight()
-                move_bias()
-            else:
-                transaction.at_commit([weight], move_weight)
-                transaction.at_commit([bias], move_bias)
+        if transaction is None:
+            update()
+        else:
+            transaction.at_commit(update)
 
     def _rate(self, slopes: list[Tensor]) -> float:
         """The learning rate for a finite step that is not too long.
@@ -196,6 +191,28 @@ class _ChainPass(Pass):
             s, a = s.double(), a.double()
             squares += float(((s @ s.T) * (a @ a.T + 1)).sum())  # ‖sᵀa‖² + ‖sᵀ1‖²
         return optimiser.rate(math.sqrt(max(squares, 0.0)))
+
+
+class _ChainUpdate:
+    """The update of every layer of a chain, each made once, however often it is called: a tensor counts its changes.
+
+    layers, slopes, inputs: the last layer first, whose weights were used last.
+    """
+
+    def __init__(
+        self, layers: list[tuple[Tensor, Tensor]], slopes: list[Tensor], inputs: list[Tensor], rate: float
+    ) -> None:
+        self.tensors = [part for layer in layers for part in layer]
+        self._layers, self._slopes, self._inputs, self._rate = layers, slopes, inputs, rate
+        self._versions = [(weight._version, bias._version) for weight, bias in layers]
+
+    def __call__(self) -> None:
+        parts = zip(self._layers, self._versions, self._slopes, self._inputs, strict=True)
+        for (weight, bias), versions, slope, given in parts:
+            if weight._version == versions[0]:
+                weight.addmm_(slope.T, given, alpha=-self._rate)
+            if bias._version == versions[1]:
+                bias.add_(slope.sum(0), alpha=-self._rate)
 
 
 def _square(values: Tensor) -> float:
