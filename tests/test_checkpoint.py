@@ -91,7 +91,7 @@ def test_a_setting_that_came_later_is_off_in_an_older_state():
 def test_settings_that_have_no_names_are_refused(settings):
     state = CoPE(hidden=8).state_dict()
     meta = json.loads(state["meta"]) | {"settings": settings}
-    with pytest.raises(CheckpointError, match="this state's settings .*, and should"):
+    with pytest.raises(CheckpointError, match="this state's settings is .*, expected"):
         CoPE(hidden=8).load_state_dict(state | {"meta": json.dumps(meta)})
 
 

@@ -242,7 +242,7 @@ def test_a_setting_that_cant_be_is_refused(wrong, words):
         (lambda x: None, "must keep the shape of a batch, [4, 1, 6, 6], but gave NoneType"),
         (
             lambda x: x.long(),
-            "must give floating numbers or torch.uint8, as it is given, but gave torch.int64",
+            "must return floating numbers or torch.uint8, its input, but returned torch.int64",
         ),
         (lambda x: x / 0, "the augmentation gave NaN or infinity"),
     ],

@@ -355,7 +355,7 @@ def test_what_it_can_never_work_with_is_refused_when_it_is_made(name):
     for network, sentence in {
         "mpl": "there is no network 'mpl'; did you mean 'mlp'?",
         3: "a network is a name or an nn.Module, not 3",
-        nn.Linear: "not the class Linear, not made yet",
+        nn.Linear: "not the class Linear, give an object",
     }.items():
         with pytest.raises(ValueError) as caught:
             kind(network)

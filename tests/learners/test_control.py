@@ -169,7 +169,7 @@ def test_what_can_not_be_merged_is_refused_and_both_stay_as_they_were(name):
         "takes another": taught(other),
         "not itself": learner,
         "with the same settings": slower,
-        "that have both learnt something": make(name),
+        "that have both observed a batch": make(name),
         r"of the same samples: \[6\] .* here, \[7\]": wider,
         "no room for an exemplar of each of 33 classes": many,
     }
@@ -180,7 +180,7 @@ def test_what_can_not_be_merged_is_refused_and_both_stay_as_they_were(name):
 
 
 def test_who_has_no_memory_has_nothing_to_merge():
-    with pytest.raises(ValueError, match="finetune has no memory, so that there is nothing to merge"):
+    with pytest.raises(ValueError, match="finetune has no memory, so there is nothing to merge"):
         taught("finetune").merge(taught("finetune"))
 
 
@@ -189,7 +189,7 @@ def test_gem_takes_in_no_more_tasks_than_it_was_told_of():
     for each, tasks in ((first, (0, 1)), (second, (1, 2))):
         for t in tasks:
             each.observe(torch.randn(4, 6), ["a", "b", "a", "b"], t)
-    with pytest.raises(ValueError, match=r"3 tasks, \[0, 1, 2\], but it was told of 2"):
+    with pytest.raises(ValueError, match=r"3 tasks, \[0, 1, 2\], but it was created with tasks=2"):
         first.merge(second)
 
 

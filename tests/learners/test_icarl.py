@@ -114,9 +114,9 @@ def test_a_batch_by_hand():
     body = nn.Sequential(nn.Linear(6, 8), nn.Tanh())
     learner = teach(small(body, outputs=5, strength=3.0, iterations=2))
     learner.end_horizon()
-    said = learner._said.clone()
-    assert said.shape == (20, 5)
-    torch.testing.assert_close(said, learner.network(learner.memory.samples()[0]).detach())
+    old_logits = learner._old_logits.clone()
+    assert old_logits.shape == (20, 5)
+    torch.testing.assert_close(old_logits, learner.network(learner.memory.samples()[0]).detach())
     draws = []
     original = learner.memory.draw_of_each
     learner.memory.draw_of_each = lambda: draws.append(original()) or draws[-1]
@@ -127,7 +127,7 @@ def test_a_batch_by_hand():
     learner.observe(x, y, 2)
     assert [slots.tolist() for _, slots in draws] == [[0, 1, 2, 3]] * 2
     for rows, _ in draws:
-        then = said[rows].softmax(1)
+        then = old_logits[rows].softmax(1)
         divergence = (then * (then.log() - slow(exemplars[rows]).log_softmax(1))).mean()
         optimiser.zero_grad()
         (cross_entropy(slow(x), torch.tensor(y)) + 3.0 * divergence).backward()

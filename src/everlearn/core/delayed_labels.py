@@ -1,4 +1,4 @@
-"""Labels that come late: samples wait, within bounds, until their labels are told."""
+"""Delayed labels: a bounded number of samples is stored until their labels arrive."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ __all__ = ["Told", "WaitingSamples", "ask", "tell"]
 
 
 class Told(NamedTuple):
-    """What became of the labels that were told.
+    """The result of `tell`.
 
     learnt: the ids whose samples were learnt, as one batch.
-    missing: the ids of which no sample waits: never asked, told already, or so long ago that later ones took
-        their place.
+    missing: the ids without a stored sample: never asked, already told, or dropped because of later samples.
     """
 
     learnt: list[Label]
@@ -34,7 +33,7 @@ class Told(NamedTuple):
 
 
 class WaitingSamples:
-    """The samples that wait for their labels, by id, the oldest first. Every change makes a new dict."""
+    """The samples without labels so far, by id, the oldest first. Every change makes a new dict."""
 
     def __init__(self) -> None:
         self.samples: dict[Label, Tensor] = {}
@@ -43,22 +42,22 @@ class WaitingSamples:
         return len(self.samples)
 
     def add(self, ids: Sequence[Label], x: Tensor, size: int) -> None:
-        """Keep these, and of all that wait only the last `size`."""
+        """Add samples, and drop all but the last `size`."""
         waiting = self.samples.copy()
         for key, sample in zip(ids, x, strict=True):
-            waiting.pop(key, None)  # asked again: it now is the newest
+            waiting.pop(key, None)  # asked again: it is the newest now
             waiting[key] = sample.clone()
         for key in list(waiting)[: max(len(waiting) - size, 0)]:
             del waiting[key]
         self.samples = waiting
 
     def remove(self, ids: Iterable[Label]) -> None:
-        """These wait no longer."""
+        """Remove the samples with these ids."""
         gone = set(ids)
         self.samples = {key: sample for key, sample in self.samples.items() if key not in gone}
 
     def keep_only(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        """Drop samples of another shape or type: asked before the first batch, they could never be learnt."""
+        """Drop samples of another shape or type, which were asked before the first batch and can't be learnt."""
         self.samples = {
             key: sample
             for key, sample in self.samples.items()
@@ -66,11 +65,11 @@ class WaitingSamples:
         }
 
     def nbytes(self) -> int:
-        """Bytes of the samples that wait."""
+        """Bytes of the samples."""
         return sum(sample.nbytes for sample in self.samples.values())
 
     def state(self) -> State:
-        """The samples, and their ids as bytes of JSON; nothing where nothing waits."""
+        """The samples, and their ids as bytes of JSON; empty without samples."""
         if not self.samples:
             return {}
         ids = json.dumps([encode_label(key) for key in self.samples]).encode()
@@ -80,14 +79,14 @@ class WaitingSamples:
         }
 
     def restore(self, state: State) -> None:
-        """Load what `state` gave."""
+        """Load a state that `state` returned."""
         if "asked.ids" in state:
             ids = [decode_label(code) for code in json.loads(bytes(state["asked.ids"].tolist()))]
             self.samples = dict(zip(ids, state["asked.samples"].clone(), strict=True))
 
 
 def ask(learner: Learner, ids: Any, x: Any) -> list[Label]:
-    """Predict samples, and keep them until their labels are told."""
+    """Predict samples, and store them until `tell` gives their labels."""
     name = type(learner).__name__
     x = check_samples(learner, x, "ask")
     keys = _ids(ids, f"{name}.ask")
@@ -96,8 +95,8 @@ def ask(learner: Learner, ids: Any, x: Any) -> list[Label]:
     first = next(iter(learner.waiting.samples.values()), None)
     if first is not None and (first.shape, first.dtype) != (x.shape[1:], x.dtype):
         raise ValueError(
-            f"{name}.ask got samples of shape {list(x.shape[1:])} and {x.dtype}, while those "
-            f"that wait for their labels are {list(first.shape)} and {first.dtype}"
+            f"{name}.ask got samples of shape {list(x.shape[1:])} and {x.dtype}, but those "
+            f"without labels so far are {list(first.shape)} and {first.dtype}"
         )
     predicted: list[Label] = predict(learner, x) if learner.labels else [UNKNOWN] * len(x)
     learner.waiting.add(keys, x, learner.settings.waiting)
@@ -105,16 +104,24 @@ def ask(learner: Learner, ids: Any, x: Any) -> list[Label]:
 
 
 def tell(learner: Learner, ids: Any, y: Any, t: Any) -> Told:
-    """Learn, as one batch, from the samples that wait under these ids."""
+    """Learn, as one batch, from the stored samples with these ids.
+
+    >>> from everlearn import CoPE
+    >>> learner = CoPE("mlp", waiting=2)
+    >>> learner.ask(["first", "second", "third"], torch.randn(3, 8))
+    [UNKNOWN, UNKNOWN, UNKNOWN]
+    >>> learner.tell(["third", "first"], ["cat", "dog"])
+    Told(learnt=['third'], missing=['first'])
+    """
     name = type(learner).__name__
     keys, labels = _ids(ids, f"{name}.tell"), as_labels(y)
     if len(keys) != len(labels):
         raise ValueError(f"{name}.tell got {len(keys)} ids but {len(labels)} labels")
     waiting = learner.waiting.samples
-    told = dict(zip(keys, labels, strict=True))
+    label_of = dict(zip(keys, labels, strict=True))
     learnt = [key for key in keys if key in waiting]
     if learnt:
-        learner.observe(torch.stack([waiting[key] for key in learnt]), [told[key] for key in learnt], t)
+        learner.observe(torch.stack([waiting[key] for key in learnt]), [label_of[key] for key in learnt], t)
         learner.waiting.remove(learnt)
     return Told(learnt, [key for key in keys if key not in waiting])
 

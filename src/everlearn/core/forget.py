@@ -1,4 +1,4 @@
-"""Remove a class from a learner, at once and for good."""
+"""Remove a class from a learner."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def forget(learner: Learner, label: Label) -> None:
         )
     if not learner.can_forget:
         raise ValueError(
-            f"{learner.name} keeps what it knows of a class in all its weights, so that it can't forget one: "
-            "make it anew"
+            f"{learner.name} can't forget a class, since all its weights depend on every class: "
+            "create a new learner"
         )
     copy_before_writing(learner)
     learner.invalidate()
@@ -48,9 +48,9 @@ def drop_class(learner: Learner, slot: int) -> None:
 
 
 def copy_before_writing(learner: Learner) -> None:
-    """Work on copies of what the memory holds from now on, so that a transaction has the originals.
+    """Replace the memory's arrays by copies, so that a transaction can go back to the originals.
 
-    For changes that are rare and touch much; a batch is learnt without copies.
+    For rare changes that write to most of the memory; learning from a batch makes no copies.
     """
     if learner.memory is not None:
         for name, part in vars(learner.memory).items():

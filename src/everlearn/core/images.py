@@ -1,4 +1,4 @@
-"""Changes of images while learning: random views, colours and mixtures, or a function of the user's."""
+"""Augmentation of images while learning: random views, colours and mixtures, or a user's function."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from everlearn.training.views import Change, Colours, Mixtures, Views, image_siz
 __all__ = ["Augmentation", "ImageChanges"]
 
 Augmentation = Callable[[Tensor], Tensor]
-"""A user's own: a function of a batch, as it came, that gives one of the same shape; bytes become 0 … 1 after it."""
+"""A user's function of a batch that returns one of the same shape; it is called before bytes become 0 … 1."""
 
 
 class ImageChanges:
-    """What is done to every image of B = B_n ∪ B_M in each iteration, as the settings say.
+    """The augmentation of every image of B = B_n ∪ B_M in each iteration, as the settings say.
 
-    x: the first batch; settings that can't be applied to samples like these are refused.
+    x: the first batch; raises a ValueError if a setting can't be applied to samples like these.
     """
 
     def __init__(self, settings: ReplaySettings, x: Tensor, device: torch.device) -> None:
@@ -47,7 +47,7 @@ class ImageChanges:
             yield Mixtures(settings.mixing)
 
     def draw(self, generator: torch.Generator, iterations: int, images: int) -> tuple[NDArray[np.int64], ...]:
-        """How each image of each iteration is changed: one `[iterations, images]` for each kind of change."""
+        """Random numbers that choose the change of each image: one `[iterations, images]` per kind of change."""
         return tuple(
             torch.randint(change.count(images), (iterations, images), generator=generator).numpy()
             for change in self.changes
@@ -56,7 +56,7 @@ class ImageChanges:
     def change(
         self, x: Tensor, old: Tensor, numbers: Sequence[Tensor], generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """The images of B_n and B_M as one iteration sees them."""
+        """The augmented images of B_n and B_M for one iteration."""
         if self.own is None and not numbers:
             return x, old
         both = torch.cat([x, old])
@@ -69,7 +69,7 @@ class ImageChanges:
 
     @staticmethod
     def own_view(function: Augmentation, x: Tensor) -> Tensor:
-        """What a user's function makes of a batch, if that can be learnt from."""
+        """The output of a user's function for a batch, after checks."""
         try:
             seen = function(x)
         except Exception as error:
@@ -83,7 +83,7 @@ class ImageChanges:
             )
         if not (seen.is_floating_point() or seen.dtype == x.dtype):
             raise ValueError(
-                f"the augmentation must give floating numbers or {x.dtype}, as it is given, but gave {seen.dtype}"
+                f"the augmentation must return floating numbers or {x.dtype}, its input, but returned {seen.dtype}"
             )
         if not seen.isfinite().all():
             raise ValueError("the augmentation gave NaN or infinity")

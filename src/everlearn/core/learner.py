@@ -33,7 +33,6 @@ from everlearn.core.signature import describe
 from everlearn.core.snapshot import Snapshot, take_snapshot
 from everlearn.core.softmax import SoftmaxHead
 from everlearn.core.state import finite_state_of, load_into, state_of
-from everlearn.memory.base import ReplayMemory
 from everlearn.memory.labels import Label, LabelTable
 from everlearn.networks import as_input, to_unit_length, trunk
 from everlearn.randomness import DrawFrom
@@ -67,7 +66,7 @@ class Learner(ABC):
     horizon: ClassVar[Horizon] = Horizon()
     scenario: ClassVar[str | None] = None  # the order of the stream that the learner needs, if any
     Settings: ClassVar[type[Settings]] = Settings
-    Memory: ClassVar[type[ReplayMemory] | None] = None  # the class of its replay memory, if any
+    Memory: ClassVar[type[Any] | None] = None  # the class of its replay memory, if any
     has_head: ClassVar[bool] = True  # whether it has a softmax head with one logit per class
 
     settings: Any
@@ -109,17 +108,15 @@ class Learner(ABC):
         graphs = self.device.type == "cuda" and self.tensors_alone
         self.graphs: Graphed | None = Captured(self.learn) if graphs else None
 
-    def make_memory(self) -> ReplayMemory | None:
+    def make_memory(self) -> Any:
         """Make the replay memory, if the method has one."""
-        if self.Memory is None:
-            return None
-        return self.Memory(self.settings.memory_size, self.labels, self.generator)
+        return self.Memory and self.Memory(self.settings.memory_size, self.labels, self.generator)
 
     # Learning.
 
     @atomic
     def observe(self, x: Any, y: Any, t: Any = None) -> None:
-        """Learn from a new batch."""
+        """Learn from a new batch: samples x, labels y and, for learners that need it, the task t."""
         x, labels, new = validation.check_batch(self, x, y, "observe")
         validation.try_forward(self, x)
         self.check_task(t, "observe")
@@ -225,9 +222,8 @@ class Learner(ABC):
 
     def seeded(self) -> DrawFrom:
         """A context in which random numbers are drawn with a seed from the learner's generator."""
-        return DrawFrom(
-            torch.Generator().manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
-        )
+        seed = int(torch.randint(2**31, (), generator=self.generator))
+        return DrawFrom(torch.Generator().manual_seed(seed))
 
     @property
     def predictor(self) -> Any:
@@ -300,7 +296,7 @@ class Learner(ABC):
         """The number of exemplars of each class in the replay memory."""
         return {} if self.memory is None else self.memory.counts()
 
-    # For methods to override. These defaults are functions of a learner:
+    # For methods to override. These defaults are functions of a learner (setup.py, forget.py, state.py):
     begin = setup.begin
     use = setup.use_network
     prepare_network = setup.prepare_network

@@ -1,4 +1,4 @@
-"""One thread at a time changes a learner."""
+"""A lock, so that only one thread at a time changes a learner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _locks: weakref.WeakSet[LearnerLock] = weakref.WeakSet()
 
 
 class LearnerLock:
-    """A lock that one thread holds while it changes a learner. A copy of it is a lock of its own."""
+    """A lock that a thread holds while it changes a learner. A copy of it is a new lock."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -25,20 +25,20 @@ class LearnerLock:
         _locks.add(self)
 
     def is_held(self) -> bool:
-        """Whether this thread has the lock."""
+        """Whether this thread holds the lock."""
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]
 
     def acquire(self) -> None:
-        """Wait for the lock, which this thread does not have yet."""
+        """Wait for the lock, which this thread does not hold yet."""
         if self._half_changed:
             raise RuntimeError(
-                "another thread was changing this learner when the process forked, so this copy of it is half "
-                "changed: load it from a file, or fork while no thread learns"
+                "another thread was changing this learner when the process forked, so this copy is not valid: "
+                "load it from a file, or fork while no thread learns"
             )
         self._lock.acquire()
 
     def release(self) -> None:
-        """Let others have the lock, if this thread has it. It may be called more than once."""
+        """Release the lock, if this thread holds it. It may be called more than once."""
         if self._lock._is_owned():  # type: ignore[attr-defined]
             self._lock.release()
 
@@ -46,7 +46,7 @@ class LearnerLock:
         return LearnerLock, ()
 
     def after_fork(self) -> None:
-        """In a forked process: what another thread was changing is half changed here, for good."""
+        """In a forked process: mark the learner as half changed if another thread was changing it."""
         if self._lock.acquire(blocking=False):
             self._lock.release()
         else:
@@ -54,13 +54,13 @@ class LearnerLock:
 
 
 def synchronized(method: Method) -> Method:
-    """Let a method that reads a learner wait until no other thread changes it."""
+    """A decorator: the method waits until no other thread changes the learner."""
 
     @functools.wraps(method)
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.lock.is_held():
             return method(self, *args, **kwargs)
-        # An interrupt may come just before the lock is released, so that stands twice.
+        # An interrupt may come just before the lock is released, so it is released twice.
         try:
             try:
                 self.lock.acquire()

@@ -1,4 +1,4 @@
-"""Merge what another learner keeps into a learner."""
+"""Merge the memory of another learner into a learner."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["merge"]
 
 
 def merge(learner: Learner, other: Learner) -> None:
-    """Take in what another learner keeps, which stays as it is."""
+    """Merge another learner into this one; the other is not changed."""
     name = type(learner).__name__
     if type(other) is not type(learner) or other is learner:
         kind = "itself" if other is learner else type(other).__name__
         raise ValueError(f"{name}.merge takes another {name}, not {kind}")
-    # Two threads that merge two learners into each other take both locks in the same order.
+    # Both locks are always acquired in the same order, so that two threads can't deadlock.
     if id(learner) < id(other):
         _change(learner, other)
     else:
@@ -58,10 +58,10 @@ def _merge(learner: Learner, other: Learner) -> None:
 
 
 def _check(learner: Learner, other: Learner) -> None:
-    """Refuse a learner that can't be merged, before anything changes."""
+    """Raise a ValueError if the learner can't be merged, before anything changes."""
     name = type(learner).__name__
     if learner.memory is None:
-        raise ValueError(f"{learner.name} has no memory, so that there is nothing to merge")
+        raise ValueError(f"{learner.name} has no memory, so there is nothing to merge")
     mine, theirs = identity(learner), identity(other)
     for part in mine:
         if mine[part] != theirs[part]:
@@ -71,7 +71,7 @@ def _check(learner: Learner, other: Learner) -> None:
             )
     for each in (learner, other):
         if not each.labels:
-            raise ValueError(f"{name}.merge takes learners that have both learnt something")
+            raise ValueError(f"{name}.merge takes learners that have both observed a batch")
     if (learner.sample_shape, learner.sample_type) != (other.sample_shape, other.sample_type):
         shapes = [f"{list(each.sample_shape or ())} of {each.sample_type}" for each in (learner, other)]
         raise ValueError(

@@ -1,4 +1,4 @@
-"""How a learner predicts, at any moment: in evaluation mode, in chunks, and without changing anything."""
+"""Prediction, at any moment: in evaluation mode and in chunks, without changing the learner."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK", "Diverged", "NotLearntYet", "evaluate", "predict", "predict_proba", "scored"]
 
-# So many samples pass the network at once, which bounds what a prediction takes.
-CHUNK = 1000
+CHUNK = 1000  # samples per forward pass, which bounds the memory that a prediction needs
 
 
 class NotLearntYet(RuntimeError):
-    """A prediction was asked before the first label."""
+    """Raised by a prediction before the first label."""
 
 
 class Diverged(RuntimeError):
-    """The network gives no numbers any more."""
+    """Raised when the network's output is NaN."""
 
 
 def predict(learner: Learner, x: Any) -> list[Label]:
@@ -48,15 +47,18 @@ def predict_proba(learner: Learner, x: Any) -> NDArray[np.float32]:
 
 
 def scored(learner: Learner, x: Any, method: str = "predict") -> Tensor:
-    """The scores of samples, `[samples, classes]`; with `mirrored`, the mean over each image and its mirror image."""
+    """The scores of samples, `[samples, classes]`; with `mirrored`, the mean over each image and its mirror image.
+
+    method: the name of the called method, for error messages.
+    """
     name = type(learner).__name__
     if not learner.labels:
         raise NotLearntYet(f"{name} has seen no label yet: observe a batch first, then predict")
     scores = in_chunks(learner, x, method, lambda part: _scores(learner, part))
     if scores.isnan().any():
         raise Diverged(
-            f"{name} has no numbers for these samples: its network has diverged, so begin anew "
-            "with samples that are scaled or a lower learning_rate; or x is far too large"
+            f"{name} gives NaN for these samples: its network has diverged, so start again with scaled samples "
+            "or a lower learning_rate; or x is far too large"
         )
     return scores
 
@@ -70,7 +72,7 @@ def _scores(learner: Learner, x: Tensor) -> Tensor:
 
 
 def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """A function of the samples, in evaluation mode and in chunks that bound the memory it takes."""
+    """Apply a function to the samples, in evaluation mode and in chunks."""
     if learner.network is None:
         raise NotLearntYet(
             f"{type(learner).__name__} has seen no batch yet: observe one first, then {method}"
@@ -89,7 +91,7 @@ def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor]
 
 @torch.no_grad()
 def evaluate(learner: Learner, function: Callable[[], Tensor]) -> Tensor:
-    """What a function gives while the network is in evaluation mode."""
+    """Call a function while the network is in evaluation mode."""
     network = learner.predictor
     training = network.training
     with computing_with(learner.settings.threads):
@@ -103,7 +105,7 @@ def evaluate(learner: Learner, function: Callable[[], Tensor]) -> Tensor:
 
 
 def least_score(learner: Learner) -> float:
-    """The score below which a prediction is rejected, taken from the exemplars at most once per batch."""
+    """The score below which a prediction is rejected, computed from the exemplars at most once per batch."""
     if learner.rejection_threshold is None:
         assert learner.memory is not None
         samples = some_exemplars(learner.memory.samples()[0])

@@ -1,4 +1,4 @@
-"""Rejection of unknowns: no label is given where a sample is farther from every class than nearly all exemplars."""
+"""Rejection of unknown samples: those that are farther from every class than nearly all exemplars are."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from everlearn.memory.labels import Label
 
 __all__ = ["reject", "threshold"]
 
-# So many exemplars tell a quantile well enough; a larger memory would only cost more.
-AT_MOST = 1000
+AT_MOST = 1000  # exemplars that the threshold is computed from
 
 
 def reject(predicted: list[Label], scores: Tensor, least: float) -> list[Label]:
-    """The predictions, with UNKNOWN in place of those whose best score is below the least one.
+    """The predictions, with UNKNOWN for samples whose best score is below `least`.
 
     scores: of each sample and class, `[samples, classes]`.
     """
@@ -25,14 +24,14 @@ def reject(predicted: list[Label], scores: Tensor, least: float) -> list[Label]:
 
 
 def some_exemplars(samples: Tensor) -> Tensor:
-    """As many exemplars as a threshold is taken from."""
+    """Evenly spaced exemplars, at most as many as the threshold is computed from."""
     return samples[:: max(-(-len(samples) // AT_MOST), 1)]
 
 
 def threshold(scores: Tensor, share: float) -> float:
-    """The score below which the exemplars' own best scores lie with the accepted frequency; −∞ without exemplars.
+    """The quantile `share` of the best scores of the exemplars; −∞ without exemplars.
 
-    Of new samples somewhat more are rejected, since the exemplars are also learnt from.
+    The share of new samples below it is somewhat larger, since the learner is trained on the exemplars.
 
     scores: of exemplars and classes, `[exemplars, classes]`.
     """

@@ -1,4 +1,4 @@
-"""The settings that learners share: frozen dataclasses whose fields are parameters in Python and flags in a shell."""
+"""The settings of learners: frozen dataclasses whose fields are parameters in Python and flags in a shell."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class Settings:
     hidden: int = 400
     """units in each hidden layer, where the network is the MLP"""
     unknown: float | None = None
-    """share of its own samples it may lose by answering "none of these" to what is too unlike; None never does"""
+    """share of known samples that may be rejected as UNKNOWN, to reject samples of other classes; None never does"""
     waiting: int = 1000
-    """samples that `ask` keeps until their labels are told; the oldest go first"""
+    """samples that `ask` stores until `tell` gives their labels; the oldest are dropped first"""
     clip: float | None = None
     """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
     threads: int = 1
-    """threads that it computes with, whatever the process has; more than one pays for large networks"""
+    """threads used for computation, whatever the process uses; more than one helps large networks"""
 
     def __post_init__(self) -> None:
-        for name, kinds in _kinds(type(self)).items():  # type: ignore[arg-type]
-            value = _of_kind(name, getattr(self, name), kinds)
+        for name, types in _types(type(self)).items():  # type: ignore[arg-type]
+            value = _as_type(name, getattr(self, name), types)
             object.__setattr__(self, name, value)
             if isinstance(value, float):
                 self._check(name, abs(value) <= LARGEST_FLOAT, "a finite number, at most 1e30")
@@ -96,7 +96,7 @@ class SoftmaxMemorySettings(SoftmaxSettings):
 
 @dataclasses.dataclass(frozen=True)
 class ReplaySettings(Settings):
-    """What can be added to learning with replay, beyond the paper; each is off by default."""
+    """Additions to learning with replay, beyond the paper; each is off by default."""
 
     replayed: int | None = None
     """exemplars replayed in each iteration; by default as many as the batch has samples"""
@@ -109,9 +109,9 @@ class ReplaySettings(Settings):
     mixing: float = 0.0
     """up to this share of another image of the batch in every image, which keeps its own label; 0 for none"""
     averaging: float = 0.0
-    """decay per batch of the averaged weights that predictions are made with; 0 for the weights as they are"""
+    """decay per batch of the averaged weights used for predictions; 0 for no averaging"""
     mirrored: bool = False
-    """predict from each image and its mirror image, the mean of the scores of both"""
+    """predict with the mean score of each image and its mirror image"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,7 +142,7 @@ OWN_FUNCTION = "function:"
 
 
 def settings_as_dict(settings: Settings) -> dict[str, Any]:
-    """The settings as a state has them: a name stands for a function of the user's."""
+    """The settings as a dict for JSON, with names for functions."""
     return {
         name: OWN_FUNCTION + getattr(value, "__qualname__", type(value).__qualname__)
         if callable(value)
@@ -152,7 +152,7 @@ def settings_as_dict(settings: Settings) -> dict[str, Any]:
 
 
 def make_settings(settings: type[Any], given: dict[str, Any], owner: str) -> Any:
-    """The settings of a learner from what a user gave, or a sentence that names the parameter that is unknown."""
+    """Make the settings of a learner from a user's arguments; an unknown one raises a TypeError that names it."""
     known = [field.name for field in dataclasses.fields(settings)]
     for name in given:
         if name not in known:
@@ -163,33 +163,39 @@ def make_settings(settings: type[Any], given: dict[str, Any], owner: str) -> Any
     return values
 
 
-# No setting counts more than this: it would only be found out when memory has run out.
+# Upper bounds, so that an absurd setting raises an error before memory runs out.
 LARGEST = 2**31
 LARGEST_FLOAT = 1e30
 MOST_THREADS = 1024
 
-# What a setting may be, in words, and of numpy's numbers which are meant.
-WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a word", NoneType: "None"}
+# The types of settings as error messages name them, and the abstract types that include numpy's numbers.
+TYPE_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "a word",
+    NoneType: "None",
+}
 ABSTRACT = {int: numbers.Integral, float: numbers.Real}
 
 
 @functools.cache
-def _kinds(settings: type[Settings]) -> dict[str, tuple[type, ...]]:
-    """Of which kinds each setting may be, where its hint is made of plain kinds."""
+def _types(settings: type[Settings]) -> dict[str, tuple[type, ...]]:
+    """The types that each setting may have, where its hint consists of simple types."""
     hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(settings).items()}
-    return {name: kinds for name, kinds in hints.items() if set(kinds) <= set(WORDS)}
+    return {name: types for name, types in hints.items() if set(types) <= set(TYPE_NAMES)}
 
 
-def _of_kind(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
-    """The value as one of these kinds, or a sentence; a function of the user's may stand for a word."""
-    for kind in kinds:
+def _as_type(name: str, value: Any, types: tuple[type, ...]) -> Any:
+    """The value as one of these types; raises a ValueError otherwise. A function is accepted in place of a str."""
+    for type_ in types:
         is_bool = isinstance(value, bool)
-        if is_bool == (kind is bool) and isinstance(value, ABSTRACT.get(kind, kind)):
+        if is_bool == (type_ is bool) and isinstance(value, ABSTRACT.get(type_, type_)):
             try:
-                return value if kind is NoneType else kind(value)
+                return value if type_ is NoneType else type_(value)
             except OverflowError:
                 raise ValueError(f"{name} must be a number that a float can hold") from None
-    if str in kinds and callable(value):
+    if str in types and callable(value):
         return value
-    expected = " or ".join(WORDS[kind] for kind in kinds)
+    expected = " or ".join(TYPE_NAMES[type_] for type_ in types)
     raise ValueError(f"{name} must be {expected}, not {shortened(value)}")

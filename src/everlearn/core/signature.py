@@ -1,4 +1,4 @@
-"""Settings as parameters: what `help(CoPE)` and an editor show of a learner is made from its settings' dataclass."""
+"""Settings as parameters: the signature and docstring of a learner's class, made from its settings' dataclass."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def describe(learner: type[Any]) -> None:
 
 
 def setting_docs(settings: type[Any]) -> dict[str, str]:
-    """What the source says of each field, in the string below it; the nearest class in the line of descent counts."""
+    """The docs of each field: the string below it in the source of the nearest class that defines it."""
     docs: dict[str, str] = {}
     for kind in reversed(settings.__mro__):
         if dataclasses.is_dataclass(kind):

@@ -1,4 +1,4 @@
-"""A learner at one moment, for predictions alone."""
+"""An immutable copy of a learner, for predictions only."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Snapshot", "take_snapshot"]
 
 
 class Snapshot:
-    """A learner at one moment: immutable, and safe to ask from other threads while the learner goes on.
+    """An immutable copy of a learner, safe to use in other threads while the learner continues to learn.
 
-    batches, samples: how much the learner had observed.
+    batches, samples: the number of batches and samples observed so far.
     """
 
     def __init__(self, frozen: Learner, exemplars: dict[Label, int]) -> None:
@@ -59,12 +59,12 @@ class Snapshot:
         return self._frozen.embed(x)
 
     def observe(self, *_: Any, **__: Any) -> None:
-        """Refused: a snapshot does not change."""
-        raise TypeError("a snapshot only predicts: let the learner that it was taken of observe")
+        """Raise a TypeError: a snapshot does not change."""
+        raise TypeError("a snapshot only predicts: call observe of the learner it was taken from")
 
 
 def take_snapshot(learner: Learner) -> Snapshot:
-    """The learner as it is now; it stays as it is while the learner goes on."""
+    """A snapshot of the learner as it is now."""
     frozen = copy.copy(learner)
     frozen.labels = LabelTable(learner.classes)
     frozen.network = copy.deepcopy(learner.network)

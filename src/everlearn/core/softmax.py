@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UNSEEN", "SoftmaxHead"]
 
-UNSEEN = -1e4  # the logit of a class that has not come yet
+UNSEEN = -1e4  # the logit of an unseen class
 
 
 class SoftmaxHead:
@@ -26,39 +26,39 @@ class SoftmaxHead:
         self.open: Any = None  # which logits take part in the softmax, `[outputs]`
 
     def logits(self, x: Tensor) -> Tensor:
-        """The logits of the network as it is trained."""
+        """The logits of the trained network."""
         return self.among_open(self._learner.network(x))
 
     def scores(self, x: Tensor) -> Tensor:
-        """The logits of the classes seen, of the network that predicts."""
+        """The logits of the classes seen, of the network used for predictions."""
         return self.among_open(self._learner.predictor(x))[:, : len(self._learner.labels)]
 
     def features(self, x: Tensor) -> Tensor:
-        """What the last layer is given."""
+        """The input of the last layer."""
         network = self._learner.predictor
         assert isinstance(network, SoftmaxNetwork)
         given: Tensor = network.body(x)
         return given
 
     def among_open(self, logits: Tensor) -> Tensor:
-        """The logits, of which those of no class yet take no part in the softmax."""
+        """The logits with outputs of unseen classes masked."""
         return torch.where(self.open, logits, UNSEEN)
 
     def fit(self, x: Tensor, slots: Tensor) -> None:
-        """One step of plain SGD on the mean cross-entropy, whose gradient by the logits is softmax − one-hot."""
-        passed = self._learner.sgd.forward(as_input(x))
-        slope = self.among_open(passed.output).softmax(1)
+        """One SGD step on the mean cross-entropy, whose gradient by the logits is softmax − one-hot."""
+        forward = self._learner.sgd.forward(as_input(x))
+        slope = self.among_open(forward.output).softmax(1)
         slope.scatter_add_(1, slots[:, None], slope.new_full((len(slots), 1), -1))
-        passed.descend(slope.div_(len(slots)))
+        forward.descend(slope.div_(len(slots)))
 
     def install(self, network: nn.Module, features: int) -> None:
-        """Put the head on a network that gives so many features."""
+        """Add the head to a network with this number of features."""
         outputs = self._learner.settings.outputs
         self._learner.use(SoftmaxNetwork(network, features, outputs or 16))
         self.open = self._first(outputs)
 
     def open_classes(self, classes: int) -> None:
-        """Make room for so many classes in all."""
+        """Make room for this many classes in all."""
         network, head = self._learner.network, self._learner.network.head
         on_undo(lambda: setattr(network, "head", head))
         with self._learner.seeded():
@@ -84,12 +84,12 @@ class SoftmaxHead:
         self.open = self._first(max(classes, outputs))
 
     def _first(self, classes: int) -> Tensor:
-        """The first so many logits take part."""
+        """A mask of the logits of the first classes."""
         outputs = self._learner.network.head.out_features
         return torch.arange(outputs, device=self._learner.device) < classes
 
     def copy(self, learner: Learner) -> SoftmaxHead:
-        """The same for a copy of the learner."""
+        """The head of a copy of the learner."""
         head = SoftmaxHead(learner)
         head.open = None if self.open is None else self.open.clone()
         return head

@@ -1,4 +1,4 @@
-"""A learner as a state: one flat dict that is everything it is, and that it can be made from again."""
+"""The state of a learner: one flat dict from which the learner can be restored exactly."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = [
 ]
 
 FORMAT = 2
-# What a run adds to the state of its learner (engine/checkpoints.py), which can be loaded by itself all the same.
+# The prefix of what a run adds to the state of its learner (engine/checkpoints.py); a learner ignores it.
 OF_A_RUN = "run."
 
 
 def state_of(learner: Learner) -> State:
-    """Everything that a learner is, as one flat dict of tensors and a JSON string "meta"."""
+    """The complete state of a learner, as one flat dict of tensors and a JSON string "meta"."""
     meta = {
         "format": FORMAT,
         **identity(learner),
@@ -102,7 +102,7 @@ def footprint(learner: Learner) -> dict[str, int]:
 
 
 def finite_state_of(learner: Learner) -> State:
-    """The same, of a learner whose network has not diverged."""
+    """The same; raises a CheckpointError if the network has diverged."""
     state = learner.state_dict()
     if learner.network is not None:
         frozen = {name for name, part in learner.network.named_parameters() if not part.requires_grad}
@@ -111,10 +111,10 @@ def finite_state_of(learner: Learner) -> State:
 
 
 def load_into(learner: Learner, state: State) -> None:
-    """Make a learner what a state says: whole or, with a CheckpointError, not at all."""
+    """Load a state into a learner; if it is not valid, raise a CheckpointError and change nothing."""
     meta = read_meta(state)
     check_tensors(state)
-    # A setting that came later is off in a state that does not know it.
+    # A setting that is newer than the state has its default, which is off.
     meta["settings"] = settings_as_dict(learner.Settings()) | meta["settings"]
     for part, mine in identity(learner).items():
         if meta[part] != mine:
@@ -132,7 +132,7 @@ def load_into(learner: Learner, state: State) -> None:
         unknown = {name for name in state if not name.startswith(OF_A_RUN)} - twin.state_dict().keys()
         if unknown:
             raise CheckpointError(
-                f"this state has parts that {learner.name} has not: {', '.join(sorted(unknown))}"
+                f"this state has tensors that {learner.name} does not have: {', '.join(sorted(unknown))}"
             )
         check_finite(state, {name for name, part in before.items() if not bool(part.isfinite().all())})
         _check_exemplars(twin)
@@ -142,7 +142,7 @@ def load_into(learner: Learner, state: State) -> None:
             loaded["head"] = twin.head.copy(learner)
         learner.__dict__ = loaded
     except BaseException as error:
-        if learner.__dict__ is loaded:  # interrupted when all was done
+        if learner.__dict__ is loaded:  # interrupted after the state was loaded
             raise
         module.load_state_dict(before)
         if isinstance(error, CheckpointError) or not isinstance(error, Exception):
@@ -152,7 +152,7 @@ def load_into(learner: Learner, state: State) -> None:
 
 
 def _restore(learner: Learner, state: State, meta: dict[str, Any]) -> None:
-    """Make a fresh learner what a state says; the network comes last, since it may be the user's own."""
+    """Load a state into a new learner; the network's weights last, since it may be the user's module."""
     learner.batches, learner.samples = meta["batches"], meta["samples"]
     if meta["sample_shape"] is not None:
         learner.begin(torch.zeros(2, *meta["sample_shape"], dtype=getattr(torch, meta["sample_type"])))
@@ -190,7 +190,7 @@ def restore_memory(learner: Learner, state: State) -> None:
 
 
 def check_network(learner: Learner, weights: dict[str, Tensor]) -> None:
-    """Refuse the weights of another network, by name and shape."""
+    """Raise a CheckpointError if names or shapes of the weights differ from the network's."""
     mine = {name: part.shape for name, part in learner.network.state_dict().items()}
     theirs = {name: part.shape for name, part in weights.items()}
     for name in sorted(mine.keys() | theirs.keys()):
@@ -200,7 +200,7 @@ def check_network(learner: Learner, weights: dict[str, Tensor]) -> None:
 
 
 def _check_exemplars(learner: Learner) -> None:
-    """Refuse exemplars that a network of the user's can't take, as tokens that it does not know."""
+    """Raise an error if the user's network can't process the exemplars, as with unknown tokens."""
     if (
         learner.memory is not None
         and learner.sample_type is not None
@@ -212,7 +212,7 @@ def _check_exemplars(learner: Learner) -> None:
 
 
 def _network_size(learner: Learner, shape: tuple[int, ...]) -> int:
-    """How many numbers the named network would have for samples of this shape; nothing is made."""
+    """The number of parameters of the named network for samples of this shape; nothing is allocated."""
     if not isinstance(learner.given, str):
         return 0
     with torch.device("meta"):
@@ -221,7 +221,7 @@ def _network_size(learner: Learner, shape: tuple[int, ...]) -> int:
 
 
 def read_meta(state: State) -> dict[str, Any]:
-    """What a state says of itself, or a CheckpointError."""
+    """The metadata of a state; raises a CheckpointError if it is not valid."""
     try:
         meta = json.loads(state["meta"])
         version = meta["format"]
@@ -229,13 +229,13 @@ def read_meta(state: State) -> dict[str, Any]:
         raise CheckpointError("this is not the state of a learner: it has no readable meta") from None
     if version != FORMAT:
         raise CheckpointError(
-            f"this state is of format {version!r}, and this version of everlearn reads {FORMAT}"
+            f"this state has format {version!r}, but this version of everlearn reads {FORMAT}"
         )
     for name, (kind, expected) in META.items():
         if name not in meta:
             raise CheckpointError(f"this state's meta lacks {name}")
         if not kind(meta[name]):
-            raise CheckpointError(f"this state's {name} is {shortened(meta[name])}, and should be {expected}")
+            raise CheckpointError(f"this state's {name} is {shortened(meta[name])}, expected {expected}")
     return dict(meta)
 
 
@@ -251,7 +251,7 @@ SAMPLE_TYPES = (
     *("uint8", "int8", "int16", "int32", "int64", "bool"),
     *("float16", "bfloat16", "float32"),
 )
-# What a state says of itself: whether a value can be that, and what it should be.
+# The metadata of a state: a check of each value, and what is expected.
 META: dict[str, tuple[Callable[[Any], bool], str]] = {
     "learner": (lambda value: isinstance(value, str), "a name"),
     "network": (lambda value: isinstance(value, str), "a name"),
@@ -266,16 +266,16 @@ META: dict[str, tuple[Callable[[Any], bool], str]] = {
     "batches": (_is_count, "a count"),
     "samples": (_is_count, "a count"),
 }
-# Settings that say how many numbers a network has.
+# Settings that determine the size of a network.
 SIZES = ("hidden", "embedding", "outputs", "latent", "added", "draws", "tasks")
-# What a small state may take in any case, in bytes, and how much more than itself a larger one.
+# A learner may need this many bytes in any case, or this many times the bytes of its state.
 FREE, TIMES = 2**26, 16
 
 
 def check_finite(state: State, infinite: set[str]) -> None:
-    """Refuse a state with infinite or NaN values: nothing could be learnt from there on.
+    """Raise a CheckpointError for infinite or NaN values: learning could not continue.
 
-    infinite: the parts of the network that may have such values, as a mask in a buffer.
+    infinite: names of the network's tensors that may have such values, as a mask in a buffer.
     """
     allowed = {f"{kind}{name}" for name in infinite for kind in ("network.", "network.body.", "average.")}
     for name, part in state.items():
@@ -283,12 +283,12 @@ def check_finite(state: State, infinite: set[str]) -> None:
             continue
         if not bool(part.isfinite().all()):
             raise CheckpointError(
-                f"{name} has infinite or NaN values: the network has diverged, so go back to an earlier state"
+                f"{name} has infinite or NaN values: the network has diverged, so load an earlier state"
             )
 
 
 def check_tensors(state: State) -> None:
-    """Refuse a state whose parts are not all plain tensors."""
+    """Raise a CheckpointError if a value of the state is not a plain tensor."""
     for name, part in state.items():
         if name == "meta":
             continue
@@ -298,9 +298,9 @@ def check_tensors(state: State) -> None:
 
 
 def check_size(state: State, meta: dict[str, Any], numbers: Callable[[], int]) -> None:
-    """Refuse a state that asks for far more memory than it holds, before any is taken.
+    """Raise a CheckpointError if the state would need far more memory than its size, before any is allocated.
 
-    numbers: how many the network has that its settings describe.
+    numbers: returns the number of parameters of the network that the settings describe.
     """
     tensors = [part for name, part in state.items() if name != "meta"]
     held, entries = sum(part.nbytes for part in tensors), sum(part.numel() for part in tensors)
@@ -309,10 +309,10 @@ def check_size(state: State, meta: dict[str, Any], numbers: Callable[[], int]) -
     too_large = 16 * math.prod(meta["sample_shape"]) > most or max(sizes) > entries + 4096
     if too_large or 4 * numbers() > most:
         raise CheckpointError(
-            "this state's settings and sample_shape ask for far more memory than the state holds"
+            "this state's settings and sample_shape need far more memory than the size of the state"
         )
 
 
 def under(prefix: str, state: State) -> dict[str, Tensor]:
-    """The tensors of a state whose names begin so, without it."""
+    """The tensors of a state whose names start with a prefix, by the rest of the name."""
     return {name.removeprefix(prefix): part for name, part in state.items() if name.startswith(prefix)}

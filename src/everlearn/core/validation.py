@@ -107,7 +107,7 @@ def as_task(t: Any, where: str) -> int:
 
 
 def as_device(name: Any) -> torch.device:
-    """A torch device by name, if it is here; `auto` is a GPU if there is one."""
+    """The torch device with this name, if it is available; `auto` is a GPU if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -120,7 +120,7 @@ def as_device(name: Any) -> torch.device:
 
 
 def as_seed(seed: Any) -> int:
-    """A seed, if it is one."""
+    """A seed as an int."""
     try:
         torch.Generator().manual_seed(operator.index(seed))
     except (TypeError, RuntimeError, ValueError):
@@ -129,34 +129,34 @@ def as_seed(seed: Any) -> int:
 
 
 def check_network(network: Any) -> None:
-    """Refuse what is neither a known name nor a module, or a module whose state can't be saved."""
+    """Raise a ValueError for an unknown name, another object than a module, or a module that can't be saved."""
     if isinstance(network, nn.Module):
         for name, part in network.state_dict().items():
             if not isinstance(part, Tensor):
                 raise ValueError(
-                    f"the network's {name} is of type {type(part).__name__}, and a learner saves tensors alone: "
-                    "let get_extra_state give a tensor"
+                    f"the network's {name} is of type {type(part).__name__}, but a learner saves only tensors: "
+                    "let get_extra_state return a tensor"
                 )
     if isinstance(network, str):
         check_name(network)
     elif not isinstance(network, nn.Module):
-        made = f"the class {network.__name__}, not made yet" if isinstance(network, type) else repr(network)
+        made = f"the class {network.__name__}, give an object" if isinstance(network, type) else repr(network)
         raise ValueError(f"a network is a name or an nn.Module, not {made}")
 
 
 def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
-    """A batch as a tensor. Bytes stay bytes; what is wider than the float32 of the network is narrowed.
+    """A batch as a tensor. Bytes stay bytes; wider types than float32 become float32.
 
-    keep_integers: whether other integers reach the network as they are (tokens, say), or as numbers.
+    keep_integers: whether other integers (such as tokens) stay integers, or become float32.
     """
     if isinstance(x, Tensor) and x.is_nested:
         raise ValueError(f"{where} takes x as one tensor, not as a nested one")
     if isinstance(x, Tensor) and x.is_inference():
-        x = x.clone()  # autograd can't work with what was made in inference mode
+        x = x.clone()  # autograd can't use inference tensors
     if isinstance(x, Tensor) and x.dtype in PLAIN and x.layout is torch.strided and x.device.type != "meta":
         return x.detach() if x.requires_grad else x
     if isinstance(x, np.ndarray):
-        # torch knows neither another order of bytes nor rows that are read backwards.
+        # torch supports neither another byte order nor negative strides.
         x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))
     try:
         samples: Tensor = torch.as_tensor(x).detach()
@@ -172,7 +172,7 @@ def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
         raise ValueError(f"{where} takes x as plain numbers, not quantised ones: give x.dequantize()")
     if samples.is_complex():
         raise ValueError(f"{where} takes x as real numbers, not {samples.dtype}")
-    if samples.dtype in WIDER:  # types that torch can hardly compute with
+    if samples.dtype in WIDER:  # types that few torch operations support
         samples = samples.to(WIDER[samples.dtype])
     if samples.is_floating_point():
         return samples if samples.dtype in FLOATS else samples.float()
@@ -203,7 +203,7 @@ def check_tensor(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: to
 
 
 def probe(network: nn.Module, x: Tensor) -> int:
-    """How many features a network gives, tried in training mode on a copy so that nothing of it changes."""
+    """The number of features of a network, from a forward pass of a copy in training mode."""
     try:
         with torch.no_grad():
             features = copy.deepcopy(network).train()(as_input(x))
@@ -218,9 +218,9 @@ def probe(network: nn.Module, x: Tensor) -> int:
 
 
 def try_network(network: nn.Module, x: Tensor, lengths: Iterable[int]) -> None:
-    """Refuse a batch that the network can't learn from, in any of these lengths; nothing of the network changes.
+    """Raise a ValueError if the network can't learn from a batch in any of these sizes; it does not change.
 
-    Integers that are no bytes index something, so that any of them may be refused: they pass once in any case.
+    Integers other than bytes are indices, such as tokens, that the network may reject: they are always tried.
     """
     if not x.is_floating_point() and x.dtype != torch.uint8:
         training = network.training

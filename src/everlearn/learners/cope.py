@@ -1,4 +1,4 @@
-"""CoPE: Continual Prototype Evolution, the method this library is about."""
+"""CoPE: Continual Prototype Evolution."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ __all__ = ["CoPE", "CoPESettings"]
 
 @dataclasses.dataclass(frozen=True)
 class CoPESettings(ReplaySettings):
-    """CoPE's settings, with the paper's symbols; where no benchmark is named, the defaults are Split-MNIST's."""
+    """The settings of CoPE, with the paper's symbols; the defaults are those of Split-MNIST."""
 
     memory_size: int = 2000
     """|M_r|, exemplars in the replay memory, shared equally by the classes seen"""
     temperature: float = 0.1
-    """τ, the concentration of the PPP-loss"""
+    """τ, the temperature of the PPP-loss"""
     momentum: float = 0.99
-    """α, how much of a prototype stays when a batch moves it"""
+    """α, the momentum of the prototypes"""
     embedding: int | None = None
     """d, the size of the embedding; by default the network's own (MLP 100, slim ResNet18 256)"""
     renormalise: bool = True
-    """bring prototypes back to unit length after each move, as the paper says (its released code does not)"""
+    """normalise prototypes to unit length after each update, as in the paper (its released code does not)"""
     pseudo_prototypes: bool = True
-    """p̂, let the samples of a batch act as proxies of their class in the loss"""
+    """p̂, use the samples of a batch as proxies of their class in the loss"""
     gradient: Gradient = "released"
-    """what pseudo-prototypes pass on: released (repellor only), full, or detached"""
+    """where gradients flow through pseudo-prototypes: released (repellor only), full, or detached"""
     reference_batch: int | None = None
-    """weigh the negative pairs as if B had so many samples, so that the loss does not grow with the batch"""
+    """weight the negative pairs as if B had this many samples, so that the loss does not grow with the batch"""
     recalibrate: bool = False
-    """predict with prototypes taken anew from the memory, at the first prediction after each batch"""
+    """predict with prototypes computed from the memory, at the first prediction after each batch"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,19 +54,17 @@ class CoPESettings(ReplaySettings):
         self._check("temperature", self.temperature > 0, "above 0")
         self._check("momentum", 0 <= self.momentum <= 1, "between 0 and 1")
         self._check("embedding", self.embedding is None or self.embedding >= 1, "at least 1")
-        self._check(
-            "reference_batch", self.reference_batch is None or self.reference_batch >= 1, "at least 1"
-        )
-        self._check(
-            "gradient", self.gradient in ("released", "full", "detached"), "released, full or detached"
-        )
+        size = self.reference_batch
+        self._check("reference_batch", size is None or size >= 1, "at least 1")
+        known = ("released", "full", "detached")
+        self._check("gradient", self.gradient in known, "released, full or detached")
 
 
 class CoPE(Learner):
-    """Prototypes that evolve with the stream: nearest-prototype prediction in a unit-length embedding.
+    """Nearest-prototype prediction in a unit-length embedding, with prototypes that evolve with the stream.
 
-    Each batch is joined with a class-balanced batch from the replay memory, the PPP-loss draws samples
-    to their class's prototype and away from the others, and the prototypes follow with high momentum.
+    Each batch is joined with a class-balanced batch from the replay memory. The PPP-loss pulls samples towards the
+    prototype of their class and away from the others, and the prototypes follow with high momentum.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
@@ -90,12 +88,12 @@ class CoPE(Learner):
     settings: CoPESettings
     memory: BalancedMemory
     _prototypes: Prototypes | None = None
-    _recalibrated: Tensor | None = None  # prototypes from the memory, while nothing changes
+    _recalibrated: Tensor | None = None  # prototypes computed from the memory, until something changes
 
     # A batch, in the paper's order.
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
-        """One step of SGD on the PPP-loss of B = B_n ∪ B_M; gives the embeddings of B from before the step."""
+        """One SGD step on the PPP-loss of B = B_n ∪ B_M; returns the embeddings of B before the step."""
         old, old_slots = replay
         both, slots = torch.cat([x, old]), torch.cat([slots, old_slots])
         prototypes, seen = self._evolving.in_use()
@@ -112,11 +110,11 @@ class CoPE(Learner):
         )
 
     def repellor(self, samples: int) -> float:
-        """The weight of the negative pairs in a B of so many samples."""
+        """The weight of the negative pairs for this many samples in B."""
         return (self.settings.reference_batch or samples) / samples
 
     def after_steps(self, plan: Plan, outcomes: list[Any]) -> None:
-        """Equation 1: move the prototypes to the mean of every replayed batch's features and of B_n's last ones."""
+        """Equation 1: move the prototypes towards the mean features of all replayed samples and of the last B_n."""
         batch = len(plan.slots)
         features = torch.cat([*(part[batch:] for part in outcomes[:-1]), outcomes[-1]])
         slots = torch.cat([*plan.old_slots[:-1], plan.slots, plan.old_slots[-1]])
@@ -127,14 +125,14 @@ class CoPE(Learner):
         return to_unit_length(self.predictor(x))[0]
 
     def scores(self, x: Tensor) -> Tensor:
-        """f·p^c/τ over the classes seen: the largest is the nearest prototype."""
-        return self.features(x) @ self._predicting().T / self.settings.temperature
+        """f·p^c/τ for each class seen; the nearest prototype has the largest score."""
+        return self.features(x) @ self._prediction_prototypes().T / self.settings.temperature
 
     # The prototypes.
 
     @property
     def prototypes(self) -> dict[Label, Tensor]:
-        """The prototype p^c of each class seen, as it evolves; with `recalibrate` predictions use others."""
+        """The evolving prototype p^c of each class seen; with `recalibrate`, predictions use others."""
         if self._prototypes is None:
             return {}
         return dict(zip(self.classes, self._prototypes.vectors.clone(), strict=False))
@@ -144,8 +142,8 @@ class CoPE(Learner):
         assert self._prototypes is not None
         return self._prototypes
 
-    def _predicting(self) -> Tensor:
-        """The prototypes that predictions are made with, `[classes, d]`; from the memory at most once a batch."""
+    def _prediction_prototypes(self) -> Tensor:
+        """The prototypes used for predictions, `[classes, d]`; computed from the memory at most once per batch."""
         evolving = self._evolving.vectors[: len(self.labels)]
         if not self.settings.recalibrate:
             return evolving
@@ -154,69 +152,69 @@ class CoPE(Learner):
         return self._recalibrated
 
     def _from_memory(self, otherwise: Tensor) -> Tensor:
-        """The mean embedding of each class's exemplars, at unit length; for a class that has none, what it had."""
+        """The unit-length mean embedding of the exemplars of each class; `otherwise` for classes without any."""
         rows, slots = (torch.from_numpy(part).to(self.device) for part in self.memory.kept())
         parts = [self.features(as_input(self.memory.recall(chunk))) for chunk in torch.split(rows, CHUNK)]
         sums = torch.zeros_like(otherwise).index_add_(0, slots, torch.cat(parts))
         return torch.where(sums.any(1, keepdim=True), to_unit_length(sums)[0], otherwise)
 
     def invalidate(self) -> None:
-        """The prototypes taken from the memory change, too."""
+        """Drop the prototypes computed from the memory, too."""
         super().invalidate()
         self._recalibrated = None
 
-    # The network, room for classes, and what else the prototypes take part in.
+    # Network, classes and state.
 
     def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
-        """The named network, whose last layer gives the embedding."""
+        """Build the named network; its output is the embedding."""
         return embedding_network(name, shape, self.settings.hidden, self.settings.embedding)
 
     def install(self, network: nn.Module, features: int) -> None:
-        """Start with a network that gives embeddings of this size."""
+        """Start with a network whose embeddings have this size."""
         self.use(network)
         self._prototypes = Prototypes(features, self.device)
 
     def open_classes(self, classes: int) -> None:
-        """A new class gets a random prototype."""
+        """Give each new class a random prototype."""
         super().open_classes(classes)
         if self._evolving.open_classes(classes, self.generator):
             self.tensors_replaced()
 
     def forget_class(self, slot: int) -> None:
-        """The prototype goes with its class."""
+        """Remove the prototype, too."""
         super().forget_class(slot)
         self._evolving.forget(slot)
         self.tensors_replaced()
 
     def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
-        """Both memories give the prototypes anew."""
+        """Compute the prototypes again, from the merged memory."""
         super().merge_from(other, slots)
         samples, labels = self.memory.samples()
         owners = torch.tensor(self.labels.slots(labels), device=self.device)
         self._evolving.recompute(self.embed(samples), owners, self.settings.renormalise)
 
     def copy_for_snapshot(self, frozen: Any) -> None:
-        """A snapshot has prototypes of its own."""
+        """Copy the prototypes."""
         if self.settings.recalibrate and self.labels:
-            frozen._recalibrated = evaluate(self, self._predicting).clone()
+            frozen._recalibrated = evaluate(self, self._prediction_prototypes).clone()
         frozen._prototypes = copy.deepcopy(self._prototypes)
 
     def changing_parts(self) -> list[object]:
-        """The prototypes change too."""
+        """The prototypes, too."""
         parts = super().changing_parts()
         return parts if self._prototypes is None else [*parts, self._prototypes]
 
     def footprint(self) -> dict[str, int]:
-        """Bytes of M_r and M_p, those taken from the memory included."""
-        held = 0 if self._prototypes is None else self._prototypes.nbytes()
-        anew = 0 if self._recalibrated is None else self._recalibrated.nbytes
-        return super().footprint() | {"prototypes": held + anew}
+        """Bytes of M_r and M_p, including prototypes computed from the memory."""
+        evolving = 0 if self._prototypes is None else self._prototypes.nbytes()
+        recalibrated = 0 if self._recalibrated is None else self._recalibrated.nbytes
+        return super().footprint() | {"prototypes": evolving + recalibrated}
 
     def extra_state(self) -> State:
-        """The prototypes, beside what every learner has."""
+        """The prototypes, too."""
         return super().extra_state() | {"prototypes": self._evolving.vectors[: len(self.labels)].clone()}
 
     def restore_extra(self, state: State) -> None:
-        """Load what `extra_state` gave."""
+        """Load the tensors that `extra_state` returned."""
         super().restore_extra(state)
         self._evolving.vectors[: len(self.labels)] = state["prototypes"].to(self.device)

@@ -13,10 +13,10 @@ __all__ = ["CoPECE"]
 
 
 class CoPECE(Learner):
-    """CoPE's memory and sampling with cross-entropy and softmax: what the balanced memory alone gives.
+    """CoPE's memory and sampling with cross-entropy and softmax: the effect of the balanced memory alone.
 
-    Each batch is learnt jointly with as many exemplars, class-uniform from a memory that the classes share
-    equally. Against `reservoir` it shows the worth of the memory; `cope` against it, that of the prototypes.
+    Each batch is learnt jointly with as many exemplars, class-uniform from the class-balanced memory. Compared with
+    `reservoir` it shows the effect of the memory; `cope` compared with it, that of the prototypes.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]

@@ -1,4 +1,4 @@
-"""CoPE+: CoPE with what four years of replay have taught since its paper."""
+"""CoPE+: CoPE with improvements from later work on replay."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ __all__ = ["CoPEPlus", "CoPEPlusSettings"]
 
 @dataclasses.dataclass(frozen=True)
 class CoPEPlusSettings(CoPESettings):
-    """CoPE's settings with other defaults; each benchmark has its own, chosen on a validation part of its stream."""
+    """CoPE's settings with other defaults; those of each benchmark were chosen on a validation part of its stream."""
 
     iterations: int = 3
     """gradient steps per batch, each with fresh replay"""
     averaging: float = 0.99
-    """decay per batch of the averaged weights that predictions are made with; 0 for the weights as they are"""
+    """decay per batch of the averaged weights used for predictions; 0 for no averaging"""
     recalibrate: bool = True
-    """predict with prototypes taken anew from the memory, at the first prediction after each batch"""
+    """predict with prototypes computed from the memory, at the first prediction after each batch"""
 
 
 class CoPEPlus(CoPE):
     """CoPE with more iterations, averaged weights and prototypes from the memory; for images, random views too.
 
-    The same memory and network, one pass, no task told. Set `augmentation="crop-flip"` (or "shift") for images.
+    Memory and network are CoPE's; it makes one pass, and needs no task. For images, set `augmentation="crop-flip"`
+    or "shift".
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -36,7 +37,7 @@ class CoPEPlus(CoPE):
     >>> learner.predict(x[:4])
     ['high', 'low', 'high', 'low']
 
-    What was added is measured in docs/beyond.md, on top of
+    Each addition is measured in docs/beyond.md. It is based on
     De Lange, M. and Tuytelaars, T. Continual Prototype Evolution: Learning Online from Non-Stationary
     Data Streams. ICCV 2021.
     """

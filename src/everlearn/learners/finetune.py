@@ -1,4 +1,4 @@
-"""Finetuning: learn from what arrives and nothing else, the lower reference of every comparison."""
+"""Finetuning: learn from each batch and nothing else, the lower bound of every comparison."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Finetune", "IIDOffline", "IIDOnline"]
 
 
 class Finetune(Learner):
-    """Plain SGD with cross-entropy on each batch, once: no memory, and so it forgets.
+    """Plain SGD with cross-entropy on each batch, once. It has no memory, so it forgets.
 
-    It shows what a stream does to a network that nothing protects.
+    It shows catastrophic forgetting without any countermeasure.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -38,9 +38,9 @@ class Finetune(Learner):
 
 
 class IIDOnline(Finetune):
-    """Finetuning on the stream shuffled as a whole, once: what online learning reaches without the order.
+    """Finetuning on the shuffled stream, once: the result of online learning on i.i.d. data.
 
-    It needs no method of its own, only another order of the same stream.
+    It is the same method on another order of the same stream.
 
     >>> from everlearn import learner, run, stream
     >>> s = stream("split-digits")
@@ -55,9 +55,9 @@ class IIDOnline(Finetune):
 
 
 class IIDOffline(Finetune):
-    """Finetuning on the stream shuffled as a whole, with 50 passes over it: what offline learning reaches.
+    """Finetuning on the shuffled stream, with 50 epochs: the result of offline learning.
 
-    It needs no method of its own, only another order of the same stream, and the stream as its horizon.
+    It is the same method on another order of the same stream, with the whole stream as its horizon.
 
     >>> IIDOffline.horizon
     Horizon(extent='stream', samples=None, epochs=50)

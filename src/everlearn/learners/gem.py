@@ -21,7 +21,7 @@ from everlearn.networks import MLP, SoftmaxNetwork, as_input
 
 __all__ = ["GEM", "GEMSettings", "multipliers"]
 
-RIDGE = 1e-3  # what is added to the diagonal of G Gᵀ
+RIDGE = 1e-3  # added to the diagonal of G Gᵀ
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +29,9 @@ class GEMSettings(SoftmaxMemorySettings):
     """GEM's settings; where no benchmark is named, the defaults are Split-MNIST's."""
 
     tasks: int = 5
-    """T, how many tasks there will be; each keeps |M| / T samples"""
+    """T, the number of tasks; the memory holds |M| / T samples of each"""
     margin: float = 0.5
-    """γ, how much of each past task's gradient a projected step follows at least"""
+    """γ, the least weight of each past task's gradient in a projected step"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +46,7 @@ class GEM(Learner):
     """Gradient episodic memory: the step that is nearest to the gradient and harms no past task.
 
     Each task keeps its most recent samples. Where the gradient of a batch points against that of a past
-    task's memory, it is projected by a small quadratic program. It is told the tasks, and how many there are.
+    task's memory, it is projected by a small quadratic program. It needs the task of each batch, and their number.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
@@ -68,29 +68,29 @@ class GEM(Learner):
     memory: RingMemory
 
     def make_memory(self) -> RingMemory:
-        """A ring for each task."""
+        """Make a memory with a ring for each task."""
         return RingMemory(self.settings.memory_size, self.settings.tasks, self.labels, self.generator)
 
     def check_task(self, t: Any, method: str) -> int | None:
-        """The task of the batch, which must have a ring or get one."""
+        """The task of the batch; raises a ValueError if there is no ring left for it."""
         task = super().check_task(t, method)
         assert task is not None
         if not self.memory.room(task):
             raise ValueError(
-                f"GEM.{method} got t={task}, but it was told of {self.settings.tasks} tasks and has met "
-                f"{self.memory.tasks}: make it with tasks= as many as there are"
+                f"GEM.{method} got t={task}, but it was created with tasks={self.settings.tasks} and has seen "
+                f"{self.memory.tasks}: set tasks to the number of tasks"
             )
         self.memory.running = task
         return task
 
     def plan(self, labels: list[Label], keep: bool = True) -> Plan:
-        """The slots of a batch, and the rows that keep it."""
+        """The slots of a batch, and the rows where it is stored."""
         self.invalidate()
         slots = np.array(self.labels.slots(labels))
         return Plan(slots, keep=self.memory.admit(slots) if keep else None)
 
     def learn(self, x: Tensor, plan: Plan) -> None:
-        """The batch is kept before it is learnt from, unless it is revisited."""
+        """Store the batch, unless it is revisited, and then learn from it."""
         if plan.keep is not None:
             self.memory.write(x, plan.keep)
         rings = [ring for ring in self.memory.past() if len(ring[0]) > self.may_reject]
@@ -123,8 +123,8 @@ class GEM(Learner):
     def _past_gradients(self, xs: list[Tensor], slots: list[Tensor]) -> Tensor:
         """The gradient on each memory, `[tasks, parameters]`.
 
-        An MLP takes all memories at once. Any other network takes them one by one: batch-norm in training mode
-        makes the gradient on a memory depend on all samples that are passed together.
+        For an MLP, all memories are computed at once. For other networks they are computed one by one: with batch
+        norm in training mode, a gradient depends on all samples of the forward pass.
         """
         assert isinstance(self.network, SoftmaxNetwork)
         if len(xs) > 1 and isinstance(self.network.body, MLP):
@@ -141,18 +141,18 @@ class GEM(Learner):
             logits: Tensor = functional_call(network, weights, (x,))
             return cross_entropy(head.among_open(logits), slots, ignore_index=-1)
 
-        # Shorter memories are filled up with samples that the loss ignores.
+        # Shorter memories are padded with samples that the loss ignores.
         x, old_slots = pad_sequence(xs, True), pad_sequence(slots, True, -1)  # [tasks, samples, ...]
         gradients = vmap(grad(loss), (None, 0, 0))(trained, x, old_slots)
         return torch.cat([gradients[name].flatten(1) for name in trained], 1)
 
     def check_merge(self, other: Any) -> None:
-        """Refuse more tasks than it was told of."""
+        """Raise a ValueError if both have more tasks together than rings."""
         tasks = list(dict.fromkeys(self.memory.tasks + other.memory.tasks))
         if len(tasks) > self.settings.tasks:
             raise ValueError(
-                f"GEM.merge would make {len(tasks)} tasks, {tasks}, but it was told of {self.settings.tasks}: "
-                "make it with tasks= as many as there are"
+                f"GEM.merge would make {len(tasks)} tasks, {tasks}, but it was created with "
+                f"tasks={self.settings.tasks}: set tasks to the number of tasks"
             )
 
     def footprint(self) -> dict[str, int]:

@@ -22,11 +22,11 @@ from everlearn.transaction import current
 
 __all__ = ["GSS", "GSSSettings"]
 
-# Of several gradients the part by each parameter, `[gradients, rows, columns]`: one matrix of all would be a copy.
+# Several gradients, by parameter: `[gradients, rows, columns]` each. One matrix for all would need a copy.
 Gradients = list[Tensor]
 
-BATCH = 10  # samples that come at once from a memory that is merged
-FIRST_SCORE = 0.1  # of what arrives while there is nothing to compare with
+BATCH = 10  # batch size for the samples of a memory that is merged
+FIRST_SCORE = 0.1  # the score of samples while the memory is empty
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class GSSSettings(SoftmaxMemorySettings):
     """GSS's settings; where no benchmark is named, the defaults are Split-MNIST's."""
 
     iterations: int = 1
-    """times a batch is learnt, each time followed by a step on as many exemplars"""
+    """steps per batch, each followed by a step on as many exemplars"""
     comparisons: int = 10
     """n, parts of the memory with whose gradients those of new samples are compared"""
     comparison_size: int = 10
@@ -47,10 +47,10 @@ class GSSSettings(SoftmaxMemorySettings):
 
 
 class GSS(Learner):
-    """Gradient-based sample selection, the greedy one: it keeps samples whose gradients differ from each other's.
+    """Gradient-based sample selection, the greedy version: it stores samples whose gradients differ.
 
-    A sample's score is the largest cosine between its gradient and those of random parts of the memory. Once
-    the memory is full, exemplars of a high score make room for samples of a batch that goes against them all.
+    The score of a sample is the largest cosine between its gradient and those of random parts of the memory. Once
+    the memory is full, samples of a batch whose gradient points against all of them replace exemplars of high score.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
@@ -65,7 +65,7 @@ class GSS(Learner):
     """
 
     name = "gss"
-    tensors_alone = False  # who is kept depends on gradients, and the host keeps the book
+    tensors_alone = False  # which samples are stored depends on gradients, and is decided on the host
     Settings = GSSSettings
     settings: GSSSettings
     Memory = ScoredMemory
@@ -74,7 +74,7 @@ class GSS(Learner):
     # Learning.
 
     def plan(self, labels: list[Label], keep: bool = True) -> Plan:
-        """The batch's slots; of one shuffle of the memory the next |B_M| for each iteration; the empty rows."""
+        """The slots of the batch; the next |B_M| of a permutation of the memory for each iteration; empty rows."""
         self.invalidate()
         slots = np.array(self.labels.slots(labels))
         rows, old_slots = self.memory.draw(len(self.memory))
@@ -84,26 +84,26 @@ class GSS(Learner):
         return Plan(slots, rows[turns], old_slots[turns], self.memory.admit(slots) if keep else None)
 
     def learn(self, x: Tensor, plan: Plan) -> None:
-        """The steps on a batch, then the choice of what is kept of it."""
+        """Do the steps on a batch, then select the samples to store."""
         super().learn(x, dataclasses.replace(plan, keep=None))
         if plan.keep is not None:
             self._select(x, plan.slots, plan.keep)
 
     def forward_sizes(self, batch: int) -> set[int]:
-        """B_n; B_M is no longer."""
+        """The size of B_n; B_M is not larger."""
         return {batch}
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """A step of cross-entropy on B_n, then another on B_M."""
         old, old_slots = replay
         self.fit(x, slots)
-        if len(old) > self.may_reject:  # a single one, that is, in a network which might
+        if len(old) > self.may_reject:  # batch norm can't take a single sample
             self.fit(old, old_slots)
 
     # Selecting.
 
     def _select(self, x: Tensor, slots: Tensor, rows: Tensor) -> None:
-        """Keep what there is room for; the rest competes. In evaluation mode, so that batch-norm stays as it is."""
+        """Store samples while there is room; the rest competes. In evaluation mode, to keep batch norm unchanged."""
         assert self.network is not None
         transaction = current()
         if transaction is not None:
@@ -126,7 +126,7 @@ class GSS(Learner):
         return self._similarity(x, slots, self._comparison_gradients())
 
     def _compete(self, x: Tensor, slots: Tensor) -> None:
-        """Let new samples take the place of exemplars, if their mean gradient goes against the memory's."""
+        """Let new samples replace exemplars, if their mean gradient points against those of the memory."""
         comparison = self._comparison_gradients()
         batch_gradient = self._gradients(x[None], slots[None])
         if bool((_cosines(batch_gradient, comparison) >= 0).any()):
@@ -155,7 +155,7 @@ class GSS(Learner):
     def _similarity(self, x: Tensor, slots: Tensor, comparison: Gradients) -> Tensor:
         """The largest cosine of each sample's gradient with those of `comparison`, on the host.
 
-        At most `comparisons` samples at a time, which bounds what their gradients take.
+        At most `comparisons` samples at a time, which bounds the memory for their gradients.
         """
         few = self.settings.comparisons
         alone = zip(torch.split(x[:, None], few), torch.split(slots[:, None], few), strict=True)
@@ -185,15 +185,15 @@ class GSS(Learner):
         x = as_input(x)
         if isinstance(self.given, str):
             gradients = vmap(grad(loss), in_dims=(None, 0, 0))(weights, x, slots)
-        else:  # of the user's own, which vmap may not be able to vectorise, as a GRU: one after the other
+        else:  # vmap may not support a user's network, such as a GRU: one after the other
             each = [grad(loss)(weights, *part) for part in zip(x, slots, strict=True)]
             gradients = {name: torch.stack([part[name] for part in each]) for name in weights}
         return [part.reshape(len(part), part.shape[1:2].numel(), -1) for part in gradients.values()]
 
-    # Control.
+    # Merge.
 
     def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
-        """What the other keeps comes as a stream would bring it, and is selected by its gradients here."""
+        """Select from the other's exemplars by their gradients here, as if they arrived in a stream."""
         samples, labels = other.memory.samples()
         owners = torch.from_numpy(slots[other.labels.slots(labels)]).to(self.device)
         for x, part in zip(
@@ -205,7 +205,7 @@ class GSS(Learner):
     # Resources.
 
     def footprint(self) -> dict[str, int]:
-        """Bytes of M_r, of its scores, and of the gradients beside them while samples are compared."""
+        """Bytes of M_r, of its scores, and of the gradients while samples are compared."""
         weights = sum(part.nbytes for part in self.parameters)
         scores, gradients = self.memory.scores.nbytes, 2 * self.settings.comparisons * weights
         return super().footprint() | {"scores": scores, "gradients": gradients}
@@ -213,7 +213,7 @@ class GSS(Learner):
 
 def _cosines(gradients: Gradients, others: Gradients) -> Tensor:
     """The cosine of each gradient with each of the others, `[gradients, others]`; 0 where one has no length."""
-    # Row by row of each parameter, and then the sum: on a CPU twice as fast as products of such long vectors.
+    # Row by row of each parameter, then the sum: on a CPU twice as fast as products of such long vectors.
     pairs = zip(gradients, others, strict=True)
     products = torch.stack([torch.einsum("irc,jrc->rij", a, b).sum(0) for a, b in pairs]).sum(0)
     return (products / torch.outer(_lengths(gradients), _lengths(others))).nan_to_num()

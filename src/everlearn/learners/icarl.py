@@ -31,7 +31,7 @@ class ICaRLSettings(SoftmaxMemorySettings):
     """iCaRL's settings; where no benchmark is named, the defaults are Split-MNIST's."""
 
     strength: float = 1.0
-    """weight of the distillation beside the cross-entropy"""
+    """weight of the distillation loss"""
     original: bool = False
     """features and loss of the original paper: penultimate layer at unit length, sigmoids, exemplars replayed"""
 
@@ -45,8 +45,8 @@ class ICaRLSettings(SoftmaxMemorySettings):
 class ICaRL(Learner):
     """Incremental classifier and representation learning: predicts the class whose exemplars' mean is nearest.
 
-    When a task ends, each of its classes keeps the samples whose mean is nearest to the mean of all (herding);
-    until then all samples of the task are kept. Distillation holds what the network says of the exemplars.
+    When a task ends, herding selects the samples of each class whose mean is nearest to the mean of the class; until
+    then all samples of the task are stored. Distillation preserves the network's output for the exemplars.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
@@ -64,7 +64,7 @@ class ICaRL(Learner):
 
     name = "icarl"
     needs = frozenset({"t"})
-    tensors_alone = False  # the samples of the running task grow in number
+    tensors_alone = False  # the number of stored samples grows during a task
     horizon = Horizon("task")
     Settings = ICaRLSettings
     Memory = HerdedMemory
@@ -75,16 +75,20 @@ class ICaRL(Learner):
         self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
     ) -> None:
         super().__init__(network, seed=seed, device=device, **settings)
-        self._running: int | None = None  # the task that is being learnt
-        self._said = torch.empty(0, 0, device=self.device)  # the logits of each exemplar at the last refresh
-        self._old: SoftmaxNetwork | None = None  # the network at the last refresh; only in the original
-        self._known = 0  # how many classes it knew
-        self._means: tuple[Tensor, Tensor] | None = None  # of the exemplars, while the network stays as it is
+        self._running: int | None = None  # the current task
+        self._old_logits = torch.empty(
+            0, 0, device=self.device
+        )  # of each exemplar, at the end of the last task
+        self._old: SoftmaxNetwork | None = (
+            None  # the network at the end of the last task; only with `original`
+        )
+        self._known = 0  # the number of classes at the end of the last task
+        self._means: tuple[Tensor, Tensor] | None = None  # of the exemplars, until something changes
 
     # Learning.
 
     def check_task(self, t: Any, method: str) -> int | None:
-        """The task of the batch; if it is another one, the last has ended."""
+        """The task of the batch; a new one ends the last one."""
         task = super().check_task(t, method)
         if method == "observe":
             if self._running is not None and task != self._running:
@@ -93,7 +97,7 @@ class ICaRL(Learner):
         return task
 
     def plan(self, labels: list[Label], keep: bool = True) -> Plan:
-        """The slots of a batch, the exemplars of each iteration, and the rows that keep the batch."""
+        """The slots of a batch, the exemplars of each iteration, and the rows where the batch is stored."""
         self.invalidate()
         slots = np.array(self.labels.slots(labels))
         memory = self.memory
@@ -105,40 +109,42 @@ class ICaRL(Learner):
         return Plan(slots, rows, old_slots, memory.admit(slots) if keep else None)
 
     def learn(self, x: Tensor, plan: Plan) -> None:
-        """All that is done with one batch; it is kept in the horizon."""
+        """Do the steps on a batch, and store it until the horizon ends."""
         for rows, old_slots in zip(plan.rows, plan.old_slots, strict=True):
             old = self.memory.recall(rows)
             if self.settings.original:
                 self._sigmoid_step(as_input(torch.cat([x, old])), torch.cat([plan.slots, old_slots]))
             else:
-                self.step(x, plan.slots, old, self._said[rows])
+                self.step(x, plan.slots, old, self._old_logits[rows])
         if plan.keep is not None:
             self.memory.write(x, plan.keep)
 
     def invalidate(self) -> None:
-        """The means of the exemplars change, too."""
+        """Drop the means of the exemplars, too."""
         super().invalidate()
         self._means = None
 
     def forward_sizes(self, batch: int) -> set[int]:
-        """The batch; in the original with as many exemplars."""
+        """The size of the batch; with `original`, plus as many exemplars."""
         return {batch + (min(batch, len(self.memory)) if self.settings.original else 0)}
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
-        """One step of CE(B_n) + strength · KL(then ‖ now), over one exemplar of each class that has any.
+        """One SGD step on CE(B_n) + strength · KL(old ‖ new), over one exemplar of each class that has any.
 
-        The divergence is the mean over exemplars and outputs. replay: the exemplars, and their logits then.
+        The divergence is the mean over exemplars and outputs. replay: the exemplars, and their old logits.
         """
         loss = cross_entropy(self.logits(as_input(x)), slots)
-        old, said = replay
-        if len(old) > 1:  # batch-norm can't take a single one
-            now = self.logits(as_input(old))[:, : said.shape[1]]  # the outputs that there were then
-            divergence = kl_div(now.log_softmax(1), said.softmax(1), reduction="sum") / now.numel()
+        old, old_logits = replay
+        if len(old) > 1:  # batch norm can't take a single sample
+            logits = self.logits(as_input(old))[:, : old_logits.shape[1]]  # only the old outputs
+            divergence = (
+                kl_div(logits.log_softmax(1), old_logits.softmax(1), reduction="sum") / logits.numel()
+            )
             loss = loss + self.settings.strength * divergence
         self.descend(loss)
 
     def _sigmoid_step(self, x: Tensor, slots: Tensor) -> None:
-        """The original's: a sigmoid each, with what the old network says as the target of the classes it knew."""
+        """The step of the original paper: sigmoids, with the old network's outputs as targets of the old classes."""
         logits = self.network(x)[:, : self._outputs()]
         targets = one_hot(slots, logits.shape[1]).float()
         if self._old is not None:
@@ -151,7 +157,7 @@ class ICaRL(Learner):
 
     @atomic
     def end_horizon(self) -> None:
-        """The task is over: herd its classes, cut the lists of the others, note what is said of all exemplars."""
+        """End the task: select exemplars by herding, truncate the other lists, store the logits of all exemplars."""
         self._end_horizon()
 
     def _end_horizon(self) -> None:
@@ -163,7 +169,7 @@ class ICaRL(Learner):
             assert isinstance(self.network, SoftmaxNetwork)
             self._old = copy.deepcopy(self.network).eval().requires_grad_(False)
         else:
-            self._said = in_chunks(self, self.memory.samples()[0], "end_horizon", self._open_logits)
+            self._old_logits = in_chunks(self, self.memory.samples()[0], "end_horizon", self._open_logits)
 
     def _herd(self, samples: Tensor, count: int) -> Tensor:
         return herd(self.embed(samples), count, self.settings.original)
@@ -171,11 +177,11 @@ class ICaRL(Learner):
     # Predicting.
 
     def features(self, x: Tensor) -> Tensor:
-        """The logits; in the original what the last layer is given, at unit length."""
+        """The logits; with `original`, the input of the last layer at unit length."""
         return normalize(super().features(x)) if self.settings.original else self._open_logits(x)
 
     def scores(self, x: Tensor) -> Tensor:
-        """How near the mean of each class is, −‖f − μ‖; a class without exemplars is infinitely far."""
+        """The negative distance to the mean of each class, −‖f − μ‖; −∞ for a class without exemplars."""
         slots, means = self.class_means()
         if not len(slots):
             return torch.zeros(len(x), len(self.labels), device=self.device)
@@ -185,7 +191,7 @@ class ICaRL(Learner):
         return scores
 
     def class_means(self) -> tuple[Tensor, Tensor]:
-        """The slots of the classes that have exemplars, and the mean features of these as the network is now."""
+        """The slots of the classes with exemplars, and the mean features of these."""
         if self._means is None:
             x, labels = self.memory.samples()
             if not labels:
@@ -201,19 +207,20 @@ class ICaRL(Learner):
         return self.logits(x)[:, : self._outputs()]
 
     def _outputs(self) -> int:
-        """How many outputs take part."""
+        """The number of outputs that are used."""
         return max(self.settings.outputs, len(self.labels))
 
     def copy_for_snapshot(self, frozen: Any) -> None:
-        """A snapshot has the means as they are now."""
+        """Copy the means."""
         frozen._means = self.class_means() if self.labels else None
 
     def forget_class(self, slot: int) -> None:
-        """What was said of its exemplars, and by its output, goes too."""
+        """Remove the old logits of its exemplars and of its output, too."""
         kept = self.memory.samples()[1]
         stays = torch.tensor([place != slot for place in self.labels.slots(kept)], dtype=torch.bool)
-        others = torch.arange(self._said.shape[1], device=self.device) != slot
-        self._said = self._said[stays.to(self.device)][:, others] if len(kept) else self._said
+        others = torch.arange(self._old_logits.shape[1], device=self.device) != slot
+        if len(kept):
+            self._old_logits = self._old_logits[stays.to(self.device)][:, others]
         super().forget_class(slot)
         if slot < self._known:
             self._known -= 1
@@ -223,7 +230,7 @@ class ICaRL(Learner):
                 self._old.requires_grad_(False)
 
     def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
-        """What the other keeps comes as if it were of this horizon, which then ends: all classes are herded anew."""
+        """Add the other's samples to the current horizon and end it, so that all exemplars are selected again."""
         samples, owners = other.memory.all_samples()
         rows = torch.from_numpy(self.memory.admit(slots[owners])).to(self.device)
         self.memory.write(samples.to(self.device), rows)
@@ -232,14 +239,14 @@ class ICaRL(Learner):
     # Resources and state.
 
     def footprint(self) -> dict[str, int]:
-        """Bytes of M_r, of what was said of it, and, beyond M, of all samples of the running task."""
+        """Bytes of M_r, of the old logits or the old network, and, beyond M, of all samples of the current task."""
         old = [] if self._old is None else [*self._old.parameters(), *self._old.buffers()]
-        said = {"old network": sum(part.nbytes for part in old)} if self.settings.original else {}
-        said = said or {"logits": self._said.nbytes}
-        return super().footprint() | said | {"horizon": self.memory.horizon_nbytes()}
+        held = {"old network": sum(part.nbytes for part in old)} if self.settings.original else {}
+        held = held or {"logits": self._old_logits.nbytes}
+        return super().footprint() | held | {"horizon": self.memory.horizon_nbytes()}
 
     def extra_state(self) -> State:
-        """The running task, and what is held on to."""
+        """The current task, and the old logits or the old network."""
         running = [] if self._running is None else [self._running]
         state = super().extra_state() | {
             "running": torch.tensor(running),
@@ -247,20 +254,20 @@ class ICaRL(Learner):
         }
         if self._old is not None:
             return state | {f"old.{name}": part.clone() for name, part in self._old.state_dict().items()}
-        return state | {"said": self._said.clone()}
+        return state | {"said": self._old_logits.clone()}
 
     def restore_extra(self, state: State) -> None:
-        """Load what `extra_state` gave."""
+        """Load the tensors that `extra_state` returned."""
         super().restore_extra(state)
         self._running = next(iter(state["running"].tolist()), None)
         self._known = int(state["known"])
         weights = {name[4:]: part for name, part in state.items() if name.startswith("old.")}
         if not weights:
-            self._said = state["said"].to(self.device)
+            self._old_logits = state["said"].to(self.device)
             return
         self._old = copy.deepcopy(self.network)
         assert isinstance(self._old, SoftmaxNetwork)
-        outputs, inputs = weights["head.weight"].shape  # fewer than now, if classes came since
+        outputs, inputs = weights["head.weight"].shape  # fewer than now, if there are new classes since
         self._old.head = nn.Linear(inputs, outputs, device=self.device)
         self._old.load_state_dict(weights)
         self._old.eval().requires_grad_(False)

@@ -1,4 +1,4 @@
-"""MIR: replay what the coming step would harm most."""
+"""MIR: replay the samples that the next step would harm most."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class MIRSettings(SoftmaxReplaySettings):
 
 
 class MIR(Learner):
-    """Maximally interfered retrieval: of some exemplars it replays those whose loss the coming step raises most.
+    """Maximally interfered retrieval: it replays the candidates whose loss the next step would increase most.
 
-    A virtual step on the batch alone tells the loss of each candidate after it; the step that is then taken
-    follows the gradients of the batch and of the chosen exemplars, each a mean. No task is told.
+    A virtual step on the batch gives the loss of each candidate after it. The actual step follows the sum of the
+    mean gradients of the batch and of the chosen exemplars. It needs no task.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
@@ -54,18 +54,18 @@ class MIR(Learner):
     Memory = ReservoirMemory
 
     def replay_size(self, batch: int) -> int:
-        """The candidates, and never fewer than are replayed."""
+        """The number of candidates, at least the number of replayed exemplars."""
         return max(self.settings.candidates, super().replay_size(batch))
 
     def forward_sizes(self, batch: int) -> set[int]:
-        """B_n; what is replayed of more candidates than one is no shorter than two."""
+        """The size of B_n; with at least two candidates, at least two are replayed."""
         return {batch}
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """θ ← θ − lr · (g + ∇CE(B_M)), with g = ∇CE(B_n) and B_M the candidates that −lr · g harms most."""
         candidates, their_slots = as_input(replay[0]), replay[1]
         gradients = self._gradients(as_input(x), slots)
-        if len(candidates) > self.may_reject:  # a single one, that is, in a network which might
+        if len(candidates) > self.may_reject:  # batch norm can't take a single sample
             interference = self._interference(candidates, their_slots, gradients)
             chosen = interference.topk(min(super().replay_size(len(x)), len(candidates))).indices
             replayed = self._gradients(candidates[chosen], their_slots[chosen])
@@ -84,7 +84,7 @@ class MIR(Learner):
     def _losses(self, x: Tensor, slots: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         """The cross-entropy of each sample under these parameters.
 
-        In training mode as the steps are, but on copies of the buffers: what batch-norm keeps stays as it is.
+        In training mode, but with copies of the buffers: the statistics of batch norm do not change.
         """
         assert self.head is not None
         trained = [name for name, part in self.network.named_parameters() if part.requires_grad]
@@ -94,6 +94,6 @@ class MIR(Learner):
         return cross_entropy(self.head.among_open(logits), slots, reduction="none")
 
     def footprint(self) -> dict[str, int]:
-        """Bytes of M_r, and of the virtual parameters and the buffers beside them while candidates are scored."""
+        """Bytes of M_r, and of the virtual parameters and buffers while candidates are scored."""
         buffers = [] if self.network is None else list(self.network.buffers())
         return super().footprint() | {"model copies": sum(part.nbytes for part in self.parameters + buffers)}

@@ -1,4 +1,4 @@
-"""Experience replay from a reservoir, the simplest baseline that remembers, and a strong one."""
+"""Experience replay from a reservoir, a simple and strong baseline."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Reservoir"]
 class Reservoir(Learner):
     """Experience replay: each batch is learnt jointly with as many exemplars from a reservoir.
 
-    The reservoir is a uniform sample of the stream (Vitter's Algorithm R), and replay is uniform over it:
-    a class that sends much is kept and replayed much.
+    The reservoir is a uniform sample of the stream (Vitter's Algorithm R), and replay is uniform over it: a frequent
+    class is stored and replayed often.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]

@@ -1,7 +1,7 @@
 """The pseudo-prototypical proxy (PPP) loss, equations 2 to 6 of the paper, in plain torch.
 
-What is called at run time has the same values and gradients in closed form (ppp_fast.py): less time, and memory that
-grows with the batch and not with its square. The tests hold the one against the other.
+Calls use an equivalent closed form (ppp_fast.py), which takes less time, and memory linear in the batch size. The
+tests compare values and gradients of both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from everlearn.losses.ppp_fast import Gradient, fast_path
 
 __all__ = ["Gradient", "ppp_loss"]
 
-# A score so low that its exponential is 0, and finite: no NaN from inf − inf.
+# A score whose exponential is 0; finite, to avoid NaN from inf − inf.
 NEVER = -1e4
 
 
@@ -36,13 +36,13 @@ def ppp_loss(
 
     features: unit-length embeddings f of the batch, `[batch, d]`.
     slots: the class of each, as a row of `prototypes`, `[batch]`.
-    prototypes: one vector p^c per class, `[classes, d]`; they never receive a gradient.
-    temperature: τ, the concentration of the distribution.
-    seen: which rows of `prototypes` stand for a class, `[classes]`; all by default.
-    valid: which rows of the batch count, `[batch]`; all by default (False is padding).
-    pseudo_prototypes: whether the other samples of the batch act as proxies p̂ too.
-    gradient: what a pseudo-prototype passes on: `released` as the authors' code does (the
-        attractor's are constants, the repellor's are not), `full` everywhere, `detached` nowhere.
+    prototypes: one vector p^c per class, `[classes, d]`, without gradient.
+    temperature: τ.
+    seen: which rows of `prototypes` are used, `[classes]`; all by default.
+    valid: which rows of the batch are used, `[batch]`; all by default (False is padding).
+    pseudo_prototypes: whether the other samples of the batch are used as proxies p̂, too.
+    gradient: where gradients flow through pseudo-prototypes: `released` as in the authors' code (in the repellor
+        only), `full` everywhere, `detached` nowhere.
     repellor: the weight of the sum over negative pairs, which grows with the batch.
 
     >>> f = torch.tensor([[0.8, 0.6], [-0.28, 0.96]])
@@ -57,12 +57,10 @@ def ppp_loss(
     attracting = features if gradient == "full" else fixed  # p̂ in the attractor
     repelling = fixed if gradient == "detached" else features  # p̂ in the repellor
 
-    # Scores f_j·p^k/τ of queries j and prototypes k, and the rest: logsumexp over all classes but that of i.
+    # Scores f_j·p^k/τ of samples j and prototypes k, and rest: logsumexp over all classes except that of i.
     scores = torch.where(seen, features @ prototypes.detach().T / temperature, NEVER)  # [batch, classes]
     own_class = slots[:, None] == torch.arange(classes, device=device)  # [batch, classes]
-    rest = torch.where(own_class, NEVER, scores[:, None]).logsumexp(
-        2
-    )  # of j and the class of i  [batch, batch]
+    rest = torch.where(own_class, NEVER, scores[:, None]).logsumexp(2)  # of j, class of i  [batch, batch]
     to_prototype = scores[:, slots]  # f_j·p^{y_i}/τ  [batch, batch]
 
     # Equation 5: P(c|f_j, q) = exp(f_j·q/τ) / (exp(f_j·q/τ) + Σ_{k≠c} exp(f_j·p^k/τ)), a sigmoid of the difference.

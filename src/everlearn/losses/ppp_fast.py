@@ -1,10 +1,10 @@
-"""The fast path of the PPP-loss (ppp.py): its value and gradient in closed form, by numpy on the host.
+"""The fast path of the PPP-loss (ppp.py): its value and gradient in closed form, with numpy on the CPU.
 
 With a = exp(f·q/τ) for a proxy q of class c, and the rest r = Σ_{k≠c} exp(f·p^k/τ), equation 5 reads
-P(c|f, q) = a / (a + r), and its complement is r / (a + r): no probability is ever subtracted from one.
-Below, what stands for a prototype as the proxy has a plain name, and for a pseudo-prototype one with a `_`.
-All exponents are taken relative to the nearest prototype's, in float64: exact for any temperature above
-0.003, and finite below.
+P(c|f, q) = a / (a + r), and 1 − P = r / (a + r), which avoids a subtraction.
+Below, names without `_` are for prototypes as proxies, names that end in `_` for pseudo-prototypes.
+All exponents are relative to that of the nearest prototype, in float64: exact for temperatures above 0.003, and
+finite below.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["FastPath", "Gradient", "fast_path", "ppp_gradient"]
 
 Gradient = Literal["released", "full", "detached"]
 
-# A score so low that its exponential is 0, and finite: no NaN from inf − inf.
+# A score whose exponential is 0; finite, to avoid NaN from inf − inf.
 NEVER = -1e4
-# How far exponents may go in float64; and what keeps 0 from being divided by 0.
+# The largest exponent in float64, and a constant that avoids 0 / 0.
 FAR, TINY = 700, 1e-300
-# So many pairs of samples are computed at once: on the host by numpy, on a GPU by torch.
+# Pairs of samples per block: on the CPU with numpy, on a GPU with torch.
 PAIRS = 2**18, 2**22
 
 
 class FastPath:
-    """A loss with its fast path: called, it gives the loss in closed form; `plain` is the function as it is written.
+    """A loss with its fast path: a call computes the closed form; `plain` is the original function.
 
-    gradient: the derivative by the features without autograd, all that a training step needs.
+    gradient: the derivative with respect to the features, without autograd; a training step needs only this.
     """
 
     def __init__(self, plain: Callable[..., Tensor]) -> None:
@@ -61,7 +61,7 @@ class FastPath:
 
 
 def fast_path(plain: Callable[..., Tensor]) -> FastPath:
-    """Let the closed form stand for the plain PPP-loss wherever it is called."""
+    """A decorator that replaces calls of the plain PPP-loss by the closed form."""
     return FastPath(plain)
 
 
@@ -76,7 +76,7 @@ def ppp_gradient(
     gradient: Gradient = "released",
     repellor: float = 1.0,
 ) -> Tensor:
-    """The derivative of the PPP-loss by `features`, `[batch, d]`, without autograd."""
+    """The derivative of the PPP-loss with respect to `features`, `[batch, d]`, without autograd."""
     return _computed(
         features, slots, prototypes, seen, valid, temperature, pseudo_prototypes, gradient, repellor, False
     )[1]
@@ -138,10 +138,10 @@ def _value_and_gradient(
     repellor: float,
     with_value: bool,
 ) -> tuple[Array, Array]:
-    """The loss (0 unless asked for) and its derivative by `features`.
+    """The loss (0 unless `with_value`) and its derivative with respect to `features`.
 
-    xp: torch or numpy; all here means the same in both. Every sample meets every other. A batch with more pairs than
-    `PAIRS` is computed in blocks of its rows, so that memory grows with the batch and not with its square.
+    xp: torch or numpy. A batch with more pairs of samples than `PAIRS` is computed in blocks of rows, so that memory
+    is linear in the batch size.
     """
     batch = len(features)
     block = max(1, PAIRS[xp is torch] // batch)
@@ -153,13 +153,13 @@ def _value_and_gradient(
         value, by_scores, pull_, push_ = _of_rows(xp, slice(0, batch), *samples, *options)
         slope = product(like(by_scores, features), prototypes)
         if pseudo_prototypes:
-            # f_j meets f_i as a constant and, where the gradient runs through pseudo-prototypes, f_i meets f_j.
-            meets = pull_ - push_
+            # f_i as a constant proxy of f_j; and, where gradients flow through pseudo-prototypes, f_j as that of f_i.
+            pairs = pull_ - push_
             if gradient != "detached":
-                meets = meets - push_.T
+                pairs = pairs - push_.T
             if gradient == "full":
-                meets = meets + pull_.T
-            slope = slope + product(like(meets, features), features)
+                pairs = pairs + pull_.T
+            slope = slope + product(like(pairs, features), features)
         return -value / size, slope / (-temperature * size)
 
     value, slope = 0.0, as_double(features) * 0
@@ -169,10 +169,10 @@ def _value_and_gradient(
         value = value + part
         slope[rows] += product(like(by_scores, features), prototypes)
         if pseudo_prototypes:
-            meets = like(pull_ - push_, features)
-            slope[rows] += product(meets, features)
+            pairs = like(pull_ - push_, features)
+            slope[rows] += product(pairs, features)
             if gradient != "detached":
-                back = meets if gradient == "full" else like(-push_, features)
+                back = pairs if gradient == "full" else like(-push_, features)
                 slope += product(back.T, features[rows])
     return -value / size, like(slope / (-temperature * size), features)
 
@@ -190,10 +190,10 @@ def _of_rows(
     repellor: float,
     with_value: bool,
 ) -> tuple[Array, Array, Array, Array]:
-    """What some rows of a batch contribute: to the sum of the loss (0 unless asked for), and to the gradient.
+    """The contribution of some rows of a batch to the sum of the loss (0 unless `with_value`) and to the gradient.
 
-    Rows j are queries, columns i the samples they meet. The gradient comes in three parts: by the scores
-    `[rows, classes]`; and by the pull and the push of pseudo-prototypes, `[rows, batch]`, if there are any.
+    Rows are the samples j, columns the samples i. The gradient has three parts: with respect to the scores,
+    `[rows, classes]`; and the pull and push of pseudo-prototypes, `[rows, batch]`, if they are used.
     """
     scaled = features[rows] / temperature
     scores = as_double(product(scaled, prototypes.T))  # f_j·p^k/τ  [rows, classes]
@@ -215,15 +215,15 @@ def _of_rows(
         apart, pairs = apart * both, pairs * both
 
     # The attractors of f_j (eq. 3) are its prototype and the other samples of its class.
-    # ∂ log Σ P by the log of an a: P (1 − P) / Σ P.
+    # ∂ log Σ P / ∂ log a = P (1 − P) / Σ P.
     first = rows.start
     near = a.diagonal(first) / sums.diagonal(first) * this  # P(c|f_j, p^c)  [rows]
     near_ = pairs * a_ / sums_  # P(c|f_j, f_i)
     attracted = near + near_.sum(1) if pseudo_prototypes else near
     pull = near * r.diagonal(first) / (sums.diagonal(first) * (attracted + TINY))
     pulled = pull
-    # The repellors of f_j (eq. 4) are p^{y_i} and f_i. −∂ log Σ (1 − P) by the log of an a is P (1 − P) / Σ (1 − P);
-    # with 1 − P = r / (a + r) for both, the r cancels.
+    # The repellors of f_j (eq. 4) are p^{y_i} and f_i. −∂ log Σ (1 − P) / ∂ log a = P (1 − P) / Σ (1 − P); with
+    # 1 − P = r / (a + r) for both, r cancels.
     push = apart * a / sums
     push_of_rest = push
     pull_ = push_ = None
@@ -234,7 +234,7 @@ def _of_rows(
         push = push * sums_ / (sums + sums_)
         push_of_rest = push + push_
 
-    # From samples back to classes: every sample of a class shares the class's prototype.
+    # Sum over the samples of each class, which share its prototype.
     by_rest = product(push_of_rest, owners) - own * pulled[:, None]
     by_scores = own * pull[:, None] - product(push, owners) + rest.backward(by_rest)
     value: Any = 0.0
@@ -248,7 +248,7 @@ def _of_rows(
 
 
 def _itself(xp: Any, rows: slice, features: Array) -> Array:
-    """1 where a row meets itself, `[rows, batch]`."""
+    """1 where row and column are the same sample, `[rows, batch]`."""
     count, batch = rows.stop - rows.start, len(features)
     if count == batch:
         return xp.eye(batch, device=features.device)
@@ -257,17 +257,17 @@ def _itself(xp: Any, rows: slice, features: Array) -> Array:
 
 
 class _Rest:
-    """r = Σ_{k≠c} exp(scores[j, k]) relative to the row's largest, for every class c at once.
+    """r = Σ_{k≠c} exp(scores[j, k]) relative to the largest of the row, for every class c at once.
 
-    Taking a class out of the sum by subtraction loses no digits as long as it is not the largest term,
-    since the largest is left then; the strongest class gets a sum of its own.
+    Subtracting the term of a class from the sum loses no precision unless it is the largest term; the class with
+    the largest term gets a separate sum.
     """
 
     def __init__(self, xp: Any, scores: Array) -> None:
         self.classes = xp.arange(scores.shape[1], device=scores.device)
         self.peak = largest(scores)
         self.weak = as_double(self.classes != scores.argmax(axis=1, keepdims=True))
-        self.weights = xp.exp(scores - self.peak)  # the strongest one's is 1
+        self.weights = xp.exp(scores - self.peak)  # 1 for the largest
         self.others = self.weights * self.weak
         self.sum = self.others.sum(axis=1, keepdims=True)
         self.value = self.sum - self.others + self.weak  # [batch, classes]
@@ -275,7 +275,7 @@ class _Rest:
     def backward(self, slope: Array) -> Array:
         """Σ_c slope[j, c] · ∂ log r(j, c) / ∂ scores[j, k], the derivative being weights[j, k] / r(j, c) for k≠c."""
         weak = slope * self.weak
-        rises = weak / (self.value + TINY)
-        of_strongest = (slope - weak).sum(axis=1, keepdims=True)
-        through_weak = (rises.sum(axis=1, keepdims=True) - rises) * self.weights
-        return through_weak + of_strongest / (self.sum + TINY) * self.others
+        ratios = weak / (self.value + TINY)
+        of_largest = (slope - weak).sum(axis=1, keepdims=True)
+        through_weak = (ratios.sum(axis=1, keepdims=True) - ratios) * self.weights
+        return through_weak + of_largest / (self.sum + TINY) * self.others
