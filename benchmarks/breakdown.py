@@ -19,7 +19,9 @@ import torch
 from step import SHAPES, observing_with
 
 from everlearn import CoPE
-from everlearn.learners import cope
+from everlearn.core import learner as core
+from everlearn.core import validation
+from everlearn.losses import ppp_loss
 
 WARM_UP = {"mlp": 300, "slim-resnet18": 20}
 FULL = 3000  # samples that fill the memory beforehand
@@ -28,7 +30,7 @@ Times = dict[str, list[float]]
 
 
 def timed(function: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
-    """The same function, which notes how long each call takes."""
+    """The same function, which records the time of each call."""
 
     @functools.wraps(function)
     def watched(*args: Any, **kwargs: Any) -> Any:
@@ -41,15 +43,15 @@ def timed(function: Callable[..., Any], times: list[float]) -> Callable[..., Any
 
 
 def watch(learner: Any) -> Times:
-    """Have every part of a learner that is at work already note its time. No part lies within another."""
+    """Record the time of every part of a learner that has already observed batches. No part contains another."""
     places: list[tuple[str, Any, str]] = [
-        ("checks at the border", learner, "_accept"),
+        ("validation", validation, "check_batch"),
         ("draw the replay", learner.memory, "draw"),
         ("admit to the memory", learner.memory, "admit"),
         ("gather the replay", learner.memory, "recall"),
-        ("bytes to numbers", cope, "as_input"),
-        ("forward", learner, "_pass"),
-        ("PPP-loss and its slope", cope, "ppp_gradient"),
+        ("bytes to numbers", core, "as_input"),
+        ("forward", learner.sgd, "forward"),
+        ("gradient of the PPP-loss", ppp_loss, "gradient"),
         ("backward and SGD", None, ""),
         ("move the prototypes", learner._evolving, "move"),
         ("write to the memory", learner.memory, "write"),
@@ -59,14 +61,14 @@ def watch(learner: Any) -> Times:
     for name, owner, method in places:
         if owner is not None:
             setattr(owner, method, timed(getattr(owner, method), times[name]))
-    forward = learner._pass
+    forward = learner.sgd.forward
 
-    def passing(x: torch.Tensor) -> Any:
-        passage = forward(x)
-        passage.descend = timed(passage.descend, times["backward and SGD"])
-        return passage
+    def timed_forward(x: torch.Tensor) -> Any:
+        result = forward(x)
+        result.descend = timed(result.descend, times["backward and SGD"])
+        return result
 
-    learner._pass = passing
+    learner.sgd.forward = timed_forward
     return times
 
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from everlearn import CoPE, load
@@ -28,15 +29,15 @@ IMAGES, CLASSES, TURNS, LOADS = 5000, 10, 10, 1000
 
 
 def filled() -> CoPE:
-    """A learner that keeps 5,000 images."""
+    """A learner with 5,000 images in its memory."""
     learner = CoPE("slim-resnet18", memory_size=IMAGES, seed=0, device="cpu")
     for start in range(0, 2 * IMAGES, 100):
         x = torch.randint(0, 256, (100, 3, 32, 32), dtype=torch.uint8)
         y = [i % CLASSES for i in range(start, start + 100)]
         if learner.network is None or start < 200:
             learner.observe(x, y)
-        else:  # only what fills the memory, without the steps
-            rows = learner.memory.admit(learner.prepare(y, keep=False)[0])
+        else:  # fill the memory without training
+            rows = learner.memory.admit(np.array(learner.labels.slots(y)))
             learner.memory.write(x, torch.from_numpy(rows))
     return learner
 

@@ -1,24 +1,27 @@
-"""What else might help CoPE: each idea is CoPE+ with one thing changed, to be tried by itself.
+"""Ideas for CoPE that were tried: each is CoPE+ with one change.
 
     python benchmarks/beyond.py split-mnist --learners cope+ "two views" "rising momentum" ...
 
-None of them is part of the library: docs/beyond.md says what each came to. They are written for a look, not
-for a checkpoint: what an idea keeps beside the learner's own is not saved.
+None of them is part of the library: docs/beyond.md has the results. They do not support checkpoints: tensors that an
+idea adds to the learner are not saved.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import affine_grid, grid_sample, normalize
 
 from everlearn import learners
+from everlearn.core.images import ImageChanges
+from everlearn.core.plan import Plan
 from everlearn.learners.cope import CoPE
 from everlearn.learners.cope_plus import CoPEPlus, CoPEPlusSettings
-from everlearn.losses import ppp_gradient
+from everlearn.losses import ppp_loss
 from everlearn.networks import as_input
 from everlearn.training.views import Colours
 
@@ -31,10 +34,10 @@ class RisingMomentum(CoPEPlus):
     name = "rising momentum"
     _moves: Tensor | None = None
 
-    def after_steps(self, slots: Tensor, outcomes: list[Tensor | None], *old_slots: Tensor) -> None:
-        features = cast(list[Tensor], outcomes)
-        moved = torch.cat([*(part[len(slots) :] for part in features[:-1]), features[-1]])
-        slots = torch.cat([*old_slots[0][:-1], slots, old_slots[0][-1]])
+    def after_steps(self, plan: Plan, outcomes: list[Any]) -> None:
+        batch = len(plan.slots)
+        moved = torch.cat([*(part[batch:] for part in outcomes[:-1]), outcomes[-1]])
+        slots = torch.cat([*plan.old_slots[:-1], plan.slots, plan.old_slots[-1]])
         vectors = self._evolving.vectors
         if self._moves is None or len(self._moves) < len(vectors):
             before = self._moves if self._moves is not None else vectors.new_zeros(0)
@@ -53,7 +56,12 @@ class TemperaturePerClass(CoPEPlus):
     name = "temperature per class"
     _closeness: Tensor | None = None  # the mean of f·p^c, running
 
-    def slope(self, features: Tensor, slots: Tensor) -> Tensor:
+    def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
+        old, old_slots = replay
+        return self.fit_embedding(torch.cat([x, old]), self, slots=torch.cat([slots, old_slots]))
+
+    def gradient(self, features: Tensor, slots: Tensor) -> Tensor:
+        """The gradient of the loss, as `fit_embedding` calls it."""
         prototypes, seen = self._evolving.vectors, self._evolving.seen
         if self._closeness is None or len(self._closeness) < len(prototypes):
             before = self._closeness if self._closeness is not None else prototypes.new_zeros(0)
@@ -66,7 +74,7 @@ class TemperaturePerClass(CoPEPlus):
         usual = (self._closeness * seen).sum() / seen.sum()
         # To divide τ by a factor is to multiply the prototype by it.
         sharper = (usual / self._closeness).clamp(0.5, 2.0)[:, None]
-        return ppp_gradient(
+        return ppp_loss.gradient(
             features,
             slots,
             prototypes * sharper,
@@ -106,17 +114,27 @@ class SecondPrototype(CoPEPlus):
         return list(centres)
 
 
+class TwoViewChanges(ImageChanges):
+    """Two views of every image."""
+
+    def change(
+        self, x: Tensor, old: Tensor, numbers: Sequence[Tensor], generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        images = len(x) + len(old)
+        more = [torch.randint(change.count(images), (images,), device=x.device) for change in self.changes]
+        new, replayed = super().change(x, old, numbers, generator)
+        again, replayed_again = super().change(x, old, more, generator)
+        return torch.cat([new, again]), torch.cat([replayed, replayed_again])
+
+
 class TwoViews(CoPEPlus):
-    """Every image of B stands in it twice, in two views, which are pseudo-prototypes of each other."""
+    """Every image of B is in it twice, in two views, which are pseudo-prototypes of each other."""
 
     name = "two views"
 
-    def _changed(self, x: Tensor, old: Tensor, numbers: list[Tensor]) -> tuple[Tensor, Tensor]:
-        images = len(x) + len(old)
-        more = [torch.randint(change.count(images), (images,), device=x.device) for change in self._changes]
-        new, replayed = super()._changed(x, old, numbers)
-        again, replayed_again = super()._changed(x, old, more)
-        return torch.cat([new, again]), torch.cat([replayed, replayed_again])
+    def begin(self, x: Tensor) -> None:
+        super().begin(x)
+        self.images = TwoViewChanges(self.settings, x, self.device)
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
         old, old_slots = replay
@@ -133,7 +151,7 @@ class EarlyReplay(CoPEPlus):
     name = "early replay"
 
     def replay_size(self, batch: int) -> int:
-        return super().replay_size(batch) * (3 if self.batches - self._newest < 100 else 1)
+        return super().replay_size(batch) * (3 if self.batches - self.newest < 100 else 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,16 +162,18 @@ class ZoomSettings(CoPEPlusSettings):
     """up to this share of an image's area is lost"""
 
 
-class Zoom(CoPEPlus):
-    """Every image is enlarged as well, by an amount and about a place of its own."""
+class ZoomChanges(ImageChanges):
+    """The usual changes, then a random zoom."""
 
-    name = "zoom"
-    Settings = ZoomSettings
-    settings: ZoomSettings
+    def __init__(self, settings: ZoomSettings, x: Tensor, device: torch.device) -> None:
+        super().__init__(settings, x, device)
+        self.zoom = settings.zoom
 
-    def _changed(self, x: Tensor, old: Tensor, numbers: list[Tensor]) -> tuple[Tensor, Tensor]:
-        both = as_input(torch.cat(super()._changed(x, old, numbers)))
-        side = (1 - self.settings.zoom * torch.rand(len(both), device=x.device)).sqrt()
+    def change(
+        self, x: Tensor, old: Tensor, numbers: Sequence[Tensor], generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        both = as_input(torch.cat(super().change(x, old, numbers, generator)))
+        side = (1 - self.zoom * torch.rand(len(both), device=x.device)).sqrt()
         grid = torch.zeros(len(both), 2, 3, device=x.device)
         grid[:, 0, 0] = grid[:, 1, 1] = side
         grid[:, :, 2] = (2 * torch.rand(len(both), 2, device=x.device) - 1) * (1 - side)[:, None]
@@ -162,22 +182,45 @@ class Zoom(CoPEPlus):
         return both[: len(x)], both[len(x) :]
 
 
-class CutOffColours(CoPEPlus):
-    """Colours that end at black and white, brightness first: `colour` says how far, as it does in the library."""
+class Zoom(CoPEPlus):
+    """Every image is also enlarged, by a random amount around a random point."""
 
-    name = "cut-off colours"
+    name = "zoom"
+    Settings = ZoomSettings
+    settings: ZoomSettings
 
-    def _begin(self, x: Tensor) -> None:
-        super()._begin(x)
-        self._changes = [change for change in self._changes if not isinstance(change, Colours)]
+    def begin(self, x: Tensor) -> None:
+        super().begin(x)
+        self.images = ZoomChanges(self.settings, x, self.device)
 
-    def _changed(self, x: Tensor, old: Tensor, numbers: list[Tensor]) -> tuple[Tensor, Tensor]:
-        both = as_input(torch.cat(super()._changed(x, old, numbers)))
-        by = 1 + self.settings.colour * (2 * torch.rand(3, len(both), 1, 1, 1, device=x.device) - 1)
+
+class CutOffColourChanges(ImageChanges):
+    """The usual changes, with colours clamped to black and white."""
+
+    def __init__(self, settings: CoPEPlusSettings, x: Tensor, device: torch.device) -> None:
+        super().__init__(settings, x, device)
+        self.colour = settings.colour
+        self.changes = [change for change in self.changes if not isinstance(change, Colours)]
+
+    def change(
+        self, x: Tensor, old: Tensor, numbers: Sequence[Tensor], generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        both = as_input(torch.cat(super().change(x, old, numbers, generator)))
+        by = 1 + self.colour * (2 * torch.rand(3, len(both), 1, 1, 1, device=x.device) - 1)
         both = (both * by[0]).clamp(0, 1)
         both = torch.lerp(both.mean((1, 2, 3), keepdim=True).expand_as(both), both, by[1]).clamp(0, 1)
         both = torch.lerp(both.mean(1, keepdim=True).expand_as(both), both, by[2]).clamp(0, 1)
         return both[: len(x)], both[len(x) :]
+
+
+class CutOffColours(CoPEPlus):
+    """Colours clamped to black and white, brightness first; the setting `colour` is the strength."""
+
+    name = "cut-off colours"
+
+    def begin(self, x: Tensor) -> None:
+        super().begin(x)
+        self.images = CutOffColourChanges(self.settings, x, self.device)
 
 
 class GroupNorm(CoPEPlus):
@@ -185,8 +228,8 @@ class GroupNorm(CoPEPlus):
 
     name = "group norm"
 
-    def _build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
-        return self._normed(super()._build(name, shape))
+    def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
+        return self._normed(super().build(name, shape))
 
     def _normed(self, network: nn.Module) -> nn.Module:
         for place, part in network.named_children():
