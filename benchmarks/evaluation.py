@@ -53,7 +53,7 @@ def main() -> None:
     torch.set_num_threads(1)
     tests, name = mnist_or_random(flags.data_dir)
     learner = taught(tests)
-    network = learner.snapshot()._still.network
+    network = learner.snapshot()._frozen.network
     assert network is not None
     everything = torch.cat([x for x, _ in tests])
 

@@ -17,7 +17,7 @@ Afterwards
   and number of threads.
 
 Only public calls are used. By default every place is tried once (its first time); `--points` takes a sample of these,
-and `--points 0` tries every event. `tests/learners/test_interrupted.py` runs a small sample.
+and `--points 0` tries every event. `tests/core/test_interrupts.py` runs a small sample.
 """
 
 from __future__ import annotations

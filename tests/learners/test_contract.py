@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from small_learners import NAMES, batches, every_learner, make, same_state, taught, teach
 from torch import nn
 
 from everlearn import Evaluator, load, run, stream
@@ -17,59 +18,7 @@ from everlearn.experiments.settings import learner as by_name
 from everlearn.learners import registry
 from everlearn.streams.horizon import Horizon
 
-NAMES = sorted(registry())
-every_learner = pytest.mark.parametrize("name", NAMES)
-
-FORGETFUL = [name for name, kind in registry().items() if kind.can_forget]
-
 SHORTER = {"curl": Horizon("task", epochs=2)}
-
-# What makes a learner small that has settings of its own kind.
-OWN = {
-    "curl": {"latent": 4, "learning_rate": 0.01},
-    "cn-dpm": {"short_term_memory": 12, "generative_steps": 40, "discriminative_steps": 40}
-    | {"learning_rate": 0.01, "generative_learning_rate": 0.01, "latent": 4, "draws": 4},
-}
-
-
-def make(name, network="mlp", **settings):
-    """A small learner of this name."""
-    fields = registry()[name].Settings.__dataclass_fields__
-    small = {"hidden": 16, "embedding": 8, "memory_size": 30, "iterations": 2}
-    small |= OWN.get(name, {})
-    chosen = {key: value for key, value in (small | settings).items() if key in fields}
-    return registry()[name](network, seed=settings.get("seed", 0), device="cpu", **chosen)
-
-
-def batches(count=6, size=5, labels=("a", "b", "c"), seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    for i in range(count):
-        y = [labels[(i // 2 + j) % len(labels)] for j in range(size)]
-        centres = torch.tensor([[3.0 * labels.index(label)] for label in y])
-        yield torch.randn(size, 6, generator=generator) + centres, y
-
-
-def teach(learner, x, y, t=0):
-    """Observe a batch, with its task if the learner must be told."""
-    learner.observe(x, y, t if "t" in learner.needs else None)
-
-
-def taught(name, **options):
-    learner = make(name)
-    for i, (x, y) in enumerate(batches(**options)):
-        teach(learner, x, y, i // 2)
-    return learner
-
-
-def same_state(left, right):
-    assert left.keys() == right.keys()
-    for key in left:
-        if key == "meta":
-            assert left[key] == right[key]
-        else:
-            assert left[key].dtype == right[key].dtype
-            assert torch.equal(left[key], right[key]), key
-    return True
 
 
 @every_learner
@@ -199,7 +148,7 @@ def test_evaluation_every_batch_changes_nothing(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "t" in registry()[name].needs])
 @pytest.mark.parametrize("t", [None, "first", 1.5])
-def test_who_must_be_told_t_says_so_and_stays_as_it_was(name, t):
+def test_a_learner_that_needs_t_says_so_and_does_not_change(name, t):
     learner = taught(name)
     before = learner.state_dict()
     for teaching in (learner.observe, learner.revisit):
@@ -304,7 +253,7 @@ def test_images_of_bytes_are_kept_as_bytes(name):
 
 
 @every_learner
-def test_a_foreign_state_is_refused_and_nothing_is_half_loaded(name):
+def test_the_state_of_another_learner_is_refused_and_nothing_is_loaded(name):
     learner = taught(name)
     before = learner.state_dict()
     others = [other.name for other in registry().values() if other.name != name]

@@ -137,7 +137,7 @@ def test_a_ring_keeps_the_most_recent_and_a_long_batch_wraps():
     assert len(memory) == 6 and memory.tasks == [7, 5]
 
 
-def test_the_batch_is_kept_before_it_is_learnt_and_each_task_has_its_share():
+def test_the_batch_is_stored_before_it_is_learnt_and_each_task_has_its_share():
     learner = three_tasks(small(memory_size=32, tasks=4))
     assert learner.memory.quota == 8
     assert learner.memory.counts() == {0: 4, 1: 4, 2: 4, 3: 4, 4: 2, 5: 2}
@@ -146,7 +146,9 @@ def test_the_batch_is_kept_before_it_is_learnt_and_each_task_has_its_share():
 def test_more_tasks_than_announced_are_refused_before_anything_changes():
     learner = three_tasks(small())
     before = learner.state_dict()
-    with pytest.raises(ValueError, match=r"got t=3, but it was created with tasks=3 and has seen \[0, 1, 2\]"):
+    with pytest.raises(
+        ValueError, match=r"got t=3, but it was created with tasks=3 and has seen \[0, 1, 2\]"
+    ):
         learner.observe(torch.randn(2, 6), [8, 9], 3)
     after = learner.state_dict()
     assert all(torch.equal(before[key], after[key]) for key in before if key != "meta")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import torch
-from test_contract import batches, every_learner, make, same_state, taught, teach
+from small_learners import batches, every_learner, make, same_state, taught, teach
 
 
 def content(learner):
@@ -17,7 +17,7 @@ def content(learner):
 
 
 @every_learner
-def test_a_snapshot_stays_as_it_is_while_the_learner_goes_on(name):
+def test_a_snapshot_does_not_change_while_the_learner_continues(name):
     learner = taught(name)
     learner.end_horizon()
     snapshot = learner.snapshot()
@@ -37,7 +37,7 @@ def test_a_snapshot_stays_as_it_is_while_the_learner_goes_on(name):
 
 
 @pytest.mark.parametrize("name", ["cope", "reservoir", "icarl"])
-def test_snapshots_taken_from_other_threads_while_it_learns_are_never_torn(name):
+def test_snapshots_taken_from_other_threads_while_learning_are_consistent(name):
     """Each must be, to the bit, the learner as it was between two batches."""
     torch.set_num_threads(1)
     learner = make(name, hidden=32, iterations=3)
@@ -75,7 +75,7 @@ def test_snapshots_taken_from_other_threads_while_it_learns_are_never_torn(name)
         assert all(torch.equal(a, b) for a, b in zip(now, states[snapshot.batches], strict=True))
 
 
-def test_threads_that_ask_a_snapshot_get_the_same_answers_and_do_not_disturb_learning():
+def test_threads_that_use_a_snapshot_get_the_same_predictions_and_do_not_affect_learning():
     torch.set_num_threads(1)
     alone, watched = make("cope"), make("cope")
     course = list(batches(count=80))
@@ -102,7 +102,7 @@ def test_threads_that_ask_a_snapshot_get_the_same_answers_and_do_not_disturb_lea
     assert same_state(alone.state_dict(), watched.state_dict())
 
 
-def test_a_prediction_does_not_wait_for_a_batch_that_is_being_learnt():
+def test_a_prediction_does_not_wait_for_a_batch_in_progress():
     learner = taught("cope")
     snapshot = learner.snapshot()
     answers = []

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from test_contract import FORGETFUL, NAMES, batches, every_learner, make, same_state, taught, teach
+from small_learners import FORGETFUL, NAMES, batches, every_learner, make, same_state, taught, teach
 
 from everlearn import UNKNOWN, Evaluator, learner, load, run, stream
 from everlearn.core.learner import NotLearntYet
@@ -16,7 +16,7 @@ who_can_forget = pytest.mark.parametrize("name", FORGETFUL)
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(FORGETFUL)))
-def test_who_knows_a_class_by_weights_alone_refuses_to_forget_it(name):
+def test_a_learner_without_separate_class_memory_refuses_to_forget(name):
     learner = taught(name)
     before = learner.state_dict()
     with pytest.raises(ValueError, match="can't forget"):
@@ -25,7 +25,7 @@ def test_who_knows_a_class_by_weights_alone_refuses_to_forget_it(name):
 
 
 @who_can_forget
-def test_a_forgotten_class_is_gone_from_everything_that_can_be_asked(name):
+def test_a_forgotten_class_is_removed_from_classes_exemplars_and_predictions(name):
     learner = taught(name)
     learner.end_horizon()
     learner.forget("b")
@@ -39,7 +39,7 @@ def test_a_forgotten_class_is_gone_from_everything_that_can_be_asked(name):
 
 
 @who_can_forget
-def test_the_others_are_scored_as_before_a_class_was_forgotten(name):
+def test_forgetting_a_class_does_not_change_the_scores_of_the_others(name):
     learner = taught(name, labels=("a", "b", "c", "d"))
     x = torch.randn(30, 6)
     before = scored(learner, x)
@@ -51,7 +51,7 @@ def test_the_others_are_scored_as_before_a_class_was_forgotten(name):
 
 
 @who_can_forget
-def test_a_forgotten_class_may_come_again_as_new(name):
+def test_a_forgotten_class_can_be_learnt_again(name):
     learner = taught(name)
     learner.forget("a")
     for i, (x, y) in enumerate(batches(seed=3)):
@@ -79,7 +79,7 @@ def test_a_run_resumed_after_a_class_was_forgotten_is_bit_identical(name, gone, 
 
 
 @who_can_forget
-def test_room_that_had_doubled_shrinks_again_and_is_resumed(name, tmp_path):
+def test_capacity_that_had_doubled_shrinks_after_forget_and_resumes(name, tmp_path):
     learner = make(name, memory_size=100)
     for start in range(0, 20, 4):
         teach(learner, torch.randn(4, 6), list(range(start, start + 4)))
@@ -91,7 +91,7 @@ def test_room_that_had_doubled_shrinks_again_and_is_resumed(name, tmp_path):
 
 
 @who_can_forget
-def test_when_the_last_class_is_forgotten_it_has_seen_no_label(name):
+def test_after_forgetting_the_last_class_predict_raises_not_learnt_yet(name):
     learner = taught(name, labels=("a",))
     learner.forget("a")
     with pytest.raises(NotLearntYet):
@@ -154,7 +154,7 @@ def test_merged_prototypes_are_the_means_of_the_exemplars():
 
 
 @with_memory
-def test_what_can_not_be_merged_is_refused_and_both_stay_as_they_were(name):
+def test_an_invalid_merge_raises_an_error_and_changes_neither_learner(name):
     learner = taught(name)
     before = learner.state_dict()
     other = next(each for each in WITH_MEMORY if each != name)
@@ -179,12 +179,12 @@ def test_what_can_not_be_merged_is_refused_and_both_stay_as_they_were(name):
         assert same_state(before, learner.state_dict())
 
 
-def test_who_has_no_memory_has_nothing_to_merge():
+def test_a_learner_without_memory_can_not_be_merged():
     with pytest.raises(ValueError, match="finetune has no memory, so there is nothing to merge"):
         taught("finetune").merge(taught("finetune"))
 
 
-def test_gem_takes_in_no_more_tasks_than_it_was_told_of():
+def test_gem_refuses_a_merge_with_more_tasks_than_its_setting():
     first, second = (make("gem", tasks=2) for _ in range(2))
     for each, tasks in ((first, (0, 1)), (second, (1, 2))):
         for t in tasks:
@@ -203,7 +203,7 @@ def blobs(centres, count=60, seed=0):
     return 5 * directions + torch.randn(len(y), 6, generator=generator), y
 
 
-def test_digits_of_classes_never_seen_are_mostly_told_from_those_that_were():
+def test_digits_of_unseen_classes_are_mostly_rejected():
     source = stream("split-digits")
     cope = learner("cope", source, unknown=0.05, device="cpu")
     for x, y, t in source:
@@ -215,7 +215,7 @@ def test_digits_of_classes_never_seen_are_mostly_told_from_those_that_were():
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_MEMORY if name != "icarl"])
-def test_every_learner_with_a_memory_that_is_a_sample_can_answer_unknown(name):
+def test_every_learner_with_a_sampled_memory_can_answer_unknown(name):
     learner = make(name, unknown=0.05, memory_size=60)
     x, y = blobs({"a": 0, "b": 1})
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
@@ -225,7 +225,7 @@ def test_every_learner_with_a_memory_that_is_a_sample_can_answer_unknown(name):
     assert 0 < np.mean([answer is UNKNOWN for answer in own]) < 0.25
 
 
-def test_of_the_exemplars_themselves_exactly_the_share_is_lost_that_was_accepted():
+def test_the_share_of_rejected_exemplars_equals_the_setting():
     learner = make("cope", unknown=0.1, memory_size=60)
     x, y = blobs({"a": 0, "b": 1, "c": 2})
     learner.observe(x, y)
@@ -246,7 +246,7 @@ def test_the_threshold_follows_the_network():
         assert sum(answer is UNKNOWN for answer in learner.predict(kept)) == 6
 
 
-def test_without_exemplars_nothing_is_withheld():
+def test_without_exemplars_nothing_is_rejected():
     learner = make("gem", unknown=0.5, memory_size=2, tasks=1)
     learner.observe(torch.randn(3, 6), ["a", "b", "b"], 0)
     learner.forget("b")
@@ -254,7 +254,7 @@ def test_without_exemplars_nothing_is_withheld():
     assert learner.predict(torch.randn(5, 6)) == ["a"] * 5
 
 
-def test_who_has_no_memory_can_not_calibrate_unknown():
+def test_a_learner_without_memory_can_not_calibrate_unknown():
     with pytest.raises(ValueError, match="Finetune has no memory to calibrate unknown on"):
         make("finetune", unknown=0.1)
     with pytest.raises(ValueError, match="herded exemplars are too typical"):
@@ -263,7 +263,7 @@ def test_who_has_no_memory_can_not_calibrate_unknown():
         make("cope", unknown=1.5)
 
 
-def test_unknown_is_no_label_that_can_be_observed_and_survives_a_pickle():
+def test_unknown_can_not_be_observed_as_a_label_and_can_be_pickled():
     import pickle
 
     with pytest.raises(ValueError, match="a label is a str, int.* not UNKNOWN"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_contract import NAMES, every_learner, make, same_state
+from small_learners import NAMES, every_learner, make, same_state
 
 from everlearn import load
 from everlearn.checkpoint import CheckpointError
@@ -45,7 +45,7 @@ def live(learner, course, start, stop):
 @every_learner
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(course=courses, share=st.floats(0, 1))
-def test_stopped_anywhere_in_any_course_and_resumed_it_is_bit_identical(name, tmp_path, course, share):
+def test_a_run_stopped_anywhere_and_resumed_is_bit_identical(name, tmp_path, course, share):
     stop = round(share * len(course))
     whole, first = make(name), make(name)
     live(whole, course, 0, len(course))
@@ -59,7 +59,7 @@ def test_stopped_anywhere_in_any_course_and_resumed_it_is_bit_identical(name, tm
 
 ELSEWHERE = """
 import json, sys, torch
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
 from test_resume import live
 from everlearn import load
 torch.set_num_threads(1)
@@ -70,7 +70,7 @@ for name, course, stop in json.load(open(sys.argv[2] + "/courses.json")):
 """
 
 
-def test_every_learner_goes_on_in_another_process(tmp_path):
+def test_every_learner_resumes_in_another_process(tmp_path):
     torch.set_num_threads(1)
     chance = random.Random(0)
     plans, wholes = [], {}
@@ -103,7 +103,7 @@ def saved(tmp_path_factory):
 
 @settings(max_examples=150, deadline=None)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-def test_a_file_in_which_any_bit_was_flipped_is_refused(saved, place, bit):
+def test_a_file_with_a_flipped_bit_is_refused(saved, place, bit):
     content = bytearray(saved.read_bytes())
     content[int(place * len(content))] ^= 1 << bit
     altered = saved.with_name("altered")
@@ -114,7 +114,7 @@ def test_a_file_in_which_any_bit_was_flipped_is_refused(saved, place, bit):
 
 @settings(max_examples=60, deadline=None)
 @given(share=st.floats(0, 1, exclude_max=True))
-def test_a_file_that_ends_anywhere_too_early_is_refused(saved, share):
+def test_a_truncated_file_is_refused(saved, share):
     content = saved.read_bytes()
     cut = saved.with_name("cut")
     cut.write_bytes(content[: int(share * len(content))])

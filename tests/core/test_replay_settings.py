@@ -45,7 +45,7 @@ def all_added(name):
 
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
-def test_as_many_are_replayed_as_asked_for(name):
+def test_the_setting_replayed_is_the_number_of_replayed_exemplars(name):
     model = learner(name, replayed=7)
     met = []
     step = model.step
@@ -56,7 +56,7 @@ def test_as_many_are_replayed_as_asked_for(name):
 
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
-def test_every_image_is_seen_in_another_view_and_kept_as_it_came(name):
+def test_every_image_is_augmented_and_stored_unchanged(name):
     model = learner(name, augmentation="shift", iterations=2)
     shown = []
     step = model.step
@@ -71,7 +71,7 @@ def test_every_image_is_seen_in_another_view_and_kept_as_it_came(name):
 
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
-def test_every_image_has_some_of_another_in_it(name):
+def test_every_image_is_mixed_with_another(name):
     images, mixed, seen = changes(learner(name, mixing=0.5))[-1]
     shares = []
     for place, number in enumerate(mixed.tolist()):
@@ -118,7 +118,7 @@ class Spied(Change):
 
 
 @pytest.mark.parametrize("setting", ["colour", "mixing"])
-def test_what_is_no_number_cant_be_changed(setting):
+def test_samples_that_are_not_numbers_can_not_be_augmented(setting):
     model = CoPE(nn.EmbeddingBag(9, 4), memory_size=20, **{setting: 0.4})
     with pytest.raises(
         ValueError, match=f"{setting} takes bytes or floating numbers, not samples of torch.int64"
@@ -129,7 +129,7 @@ def test_what_is_no_number_cant_be_changed(setting):
 
 @pytest.mark.parametrize("setting", [{"colour": 0.4}, {"mirrored": True}])
 @pytest.mark.parametrize("width", [None, 5])
-def test_what_is_no_image_is_refused(setting, width):
+def test_samples_that_are_not_images_are_refused(setting, width):
     model = learner("cope", width=width, **setting)
     words = f"`{next(iter(setting))}` takes images [..., height, width] without the setting `width`, or flat"
     with pytest.raises(ValueError, match=re.escape(words)):
@@ -155,7 +155,7 @@ def test_predictions_are_made_from_an_image_and_its_mirror_image(name, flat):
 
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
-def test_what_is_learnt_from_is_what_the_last_change_gave_new_and_old_anew_in_each_iteration(name):
+def test_each_iteration_learns_from_the_output_of_the_last_change_of_new_and_old_images(name):
     model = learner(name, augmentation="shift", colour=0.5, mixing=0.5, iterations=2)
     shown, step = [], model.step
     model.step = lambda x, slots, *replay: shown.append(torch.cat([x, replay[0]])) or step(x, slots, *replay)
@@ -176,7 +176,7 @@ def test_all_ways_to_change_an_image_are_drawn(name):
 
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
-def test_a_function_of_ones_own_comes_before_colours_and_mixtures(name):
+def test_a_users_function_is_applied_before_colours_and_mixtures(name):
     seen = []
 
     def darker(x):
@@ -188,7 +188,7 @@ def test_a_function_of_ones_own_comes_before_colours_and_mixtures(name):
         assert torch.equal(met[-1][0], seen[-1]) and len(met[-1][0]) == len(met[-1][1]) > 4
 
 
-def test_a_learner_with_a_function_of_ones_own_is_in_no_graph_and_leaves_what_others_draw():
+def test_a_learner_with_a_users_function_uses_no_graph_and_its_own_random_numbers():
     model = learner("cope", augmentation=lambda x: x + torch.randn(x.shape))
     assert not model.tensors_alone
     before = torch.get_rng_state()
@@ -197,7 +197,7 @@ def test_a_learner_with_a_function_of_ones_own_is_in_no_graph_and_leaves_what_ot
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_function_of_ones_own_may_hold_what_cant_be_copied(tmp_path):
+def test_a_users_function_may_hold_objects_that_can_not_be_copied(tmp_path):
     class Locked:
         def __init__(self):
             self.lock = threading.Lock()
@@ -228,7 +228,7 @@ def test_a_function_of_ones_own_may_hold_what_cant_be_copied(tmp_path):
         ({"augmentation": "flop"}, "augmentation must be none or shift or crop-flip, not 'flop'"),
     ],
 )
-def test_a_setting_that_cant_be_is_refused(wrong, words):
+def test_an_invalid_setting_is_refused(wrong, words):
     with pytest.raises(ValueError, match=words):
         learner("cope", **wrong)
 
@@ -247,7 +247,7 @@ def test_a_setting_that_cant_be_is_refused(wrong, words):
         (lambda x: x / 0, "the augmentation gave NaN or infinity"),
     ],
 )
-def test_a_function_that_fails_leaves_the_learner_as_it_was(name, wrong, words):
+def test_a_function_that_fails_changes_nothing(name, wrong, words):
     views = [lambda x: x]
     model = learner(name, augmentation=lambda x: views[0](x))
     batches = list(stream())
@@ -263,7 +263,7 @@ def test_a_function_that_fails_leaves_the_learner_as_it_was(name, wrong, words):
     assert before["meta"] == after["meta"]
 
 
-def test_a_function_that_works_in_place_leaves_the_samples_as_they_came():
+def test_a_function_that_works_in_place_does_not_change_the_stored_samples():
     model = learner("cope", augmentation=lambda x: x.zero_())
     for x, y in stream():
         sent = x.clone()
@@ -288,7 +288,7 @@ def test_a_run_with_a_function_that_draws_resumes_exactly(tmp_path):
     assert torch.equal(whole.embed(x), half.embed(x))
 
 
-def test_a_state_with_a_function_of_ones_own_asks_for_it(tmp_path):
+def test_loading_a_state_with_a_users_function_requires_the_function(tmp_path):
     def darker(x):
         return x // 2
 
@@ -333,7 +333,7 @@ def test_averaged_weights_include_the_statistics_of_batch_norm():
 
 
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
-def test_with_everything_added_a_stopped_run_resumes_exactly(name, tmp_path):
+def test_with_all_settings_on_a_stopped_run_resumes_exactly(name, tmp_path):
     batches = list(stream())
     whole, part = all_added(name), all_added(name)
     for x, y in batches:
@@ -414,7 +414,7 @@ def test_recalibrated_prototypes_are_the_mean_embedding_of_the_exemplars():
     torch.testing.assert_close(*(torch.from_numpy(part) for part in (model.predict_proba(x), anew(model, x))))
 
 
-def test_recalibrated_prototypes_know_every_class_that_is_welcome():
+def test_recalibrated_prototypes_include_classes_without_exemplars():
     model = CoPEPlus("mlp", hidden=12, memory_size=20, seed=0)
     for x, y in stream():
         model.observe(x, y)
@@ -509,7 +509,7 @@ def assert_alike(one, other):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
-def test_with_all_added_a_captured_run_is_the_eager_one_and_resumes(name, tmp_path):
+def test_with_all_settings_on_a_captured_run_equals_the_eager_one_and_resumes(name, tmp_path):
     captured, eager = (all_added_on_a_gpu(name) for _ in range(2))
     eager.graphs = None
     for n, (x, y, t) in enumerate(everlearn_stream("split-digits", seed=0)):
@@ -526,7 +526,7 @@ def test_with_all_added_a_captured_run_is_the_eager_one_and_resumes(name, tmp_pa
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
-def test_with_all_added_a_member_of_a_cohort_ends_as_it_does_alone(name):
+def test_with_all_settings_on_a_member_of_a_cohort_has_the_same_result_as_alone(name):
     def runs():
         for seed, rate in ((0, 0.01), (1, 0.01), (0, 0.02)):
             yield Run(all_added_on_a_gpu(name, seed, rate), everlearn_stream("split-digits", seed=seed))

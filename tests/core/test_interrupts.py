@@ -47,13 +47,13 @@ KNOWN_CALLS = [(name, call) for name in NAMES for call in CALLS if can_call(name
 
 
 @pytest.mark.parametrize(("name", "call"), KNOWN_CALLS)
-def test_interrupted_before_any_line_a_call_is_done_or_not_begun(name, call):
+def test_a_call_interrupted_at_any_line_is_complete_or_undone(name, call):
     for variant in {"plain", "additions", "own network"} & {*variants(name, call, "line")}:
         check(points(name, variant, call, "line", 3 if variant == "plain" else 1))
 
 
 @pytest.mark.parametrize(("name", "call"), KNOWN_CALLS)
-def test_interrupted_before_any_instruction_a_call_is_done_or_not_begun(name, call):
+def test_a_call_interrupted_at_any_instruction_is_complete_or_undone(name, call):
     check(points(name, "one iteration", call, "opcode", 1))
 
 
@@ -73,7 +73,7 @@ def test_when_an_augmentation_fails_in_any_of_its_calls_nothing_has_changed(name
 
 
 @every_learner
-def test_interrupted_while_it_refuses_a_batch_it_is_as_it_was(name):
+def test_an_interrupt_while_a_batch_is_refused_changes_nothing(name):
     """The network fails in a batch with new labels, and Ctrl-C comes while that is undone."""
     call, variant = "new labels", "own network"
     before, _ = expected(name, variant, call)
@@ -108,7 +108,7 @@ WITH_MEMORY = [name for name in NAMES if "memory_size" in registry()[name].Setti
 
 
 @pytest.mark.parametrize("name", WITH_MEMORY)
-def test_a_memory_too_large_to_allocate_is_refused_in_a_sentence_and_nothing_has_changed(name):
+def test_a_memory_too_large_to_allocate_raises_a_clear_error_and_changes_nothing(name):
     learner = registry()[name](FirstFew(), device="cpu", memory_size=10**6)
     before = frozen(learner.state_dict())
     weights = frozen(learner.given.state_dict())
@@ -135,7 +135,7 @@ class Picky(FirstFew):
 
 @every_learner
 @pytest.mark.parametrize("first", [True, False], ids=["first batch", "later batch"])
-def test_a_network_that_refuses_by_content_leaves_all_as_it_was(name, first):
+def test_a_network_that_rejects_a_batch_by_its_content_changes_nothing(name, first):
     learner = make(name)
     learner = type(learner)(Picky(), device="cpu", **vars(learner.settings))
     t = 0 if "t" in learner.needs else None

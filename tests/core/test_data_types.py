@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from test_contract import OWN, batches, every_learner, make, same_state, teach
+from small_learners import OWN, batches, every_learner, make, same_state, teach
 from torch import nn
 
 from everlearn import CoPE, Evaluator, as_stream, load, run, stream
@@ -95,7 +95,7 @@ def data(sample, count, seed):
 
 @every_learner
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_learns_keeps_and_resumes_whatever_the_data_is(name, kind, tmp_path):
+def test_every_learner_learns_stores_and_resumes_with_every_data_type(name, kind, tmp_path):
     sample, network = KINDS[kind]
     build = network if isinstance(network, str) else network()
     options = {"embedding": None, "momentum": 0.9}
@@ -152,7 +152,7 @@ def test_an_embedding_of_another_size_than_the_samples_is_refused():
         make("cope", network="identity").observe(torch.randn(2, 6), ["a", "b"])
 
 
-def test_a_frozen_network_of_ones_own_is_a_fixed_embedding():
+def test_a_frozen_network_is_a_fixed_embedding():
     frozen = nn.Linear(6, 4).requires_grad_(False)
     weights = frozen.weight.clone()
     learner = make("cope", network=frozen)
@@ -173,7 +173,7 @@ ALONE = {"finetune", "iid-online", "iid-offline", "mir", "gss", "gem", "icarl", 
 
 
 @every_learner
-def test_a_single_sample_that_batch_norm_refuses_leaves_the_learner_as_it_was(name):
+def test_a_single_sample_that_batch_norm_rejects_changes_nothing(name):
     learner = make(name, network=normalised())
     for i, (x, y) in enumerate(batches()):
         teach(learner, x, y, i // 2)
@@ -203,7 +203,7 @@ def test_a_single_exemplar_that_is_left_is_not_replayed_alone_through_batch_norm
 
 
 @every_learner
-def test_a_token_that_the_network_does_not_know_leaves_the_learner_as_it_was(name):
+def test_a_token_outside_the_vocabulary_changes_nothing(name):
     learner = make(name, network=Tokens())
     for _ in range(3):
         teach(learner, torch.randint(0, 20, (4, 6)), ["a", "b", "a", "c"])

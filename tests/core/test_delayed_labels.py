@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_contract import batches, every_learner, make, same_state, taught
+from small_learners import batches, every_learner, make, same_state, taught
 
 from everlearn import UNKNOWN, load
 
@@ -12,7 +12,7 @@ def told(learner):
 
 
 @every_learner
-def test_what_is_told_late_is_learnt_as_if_it_had_been_observed_then(name):
+def test_a_sample_whose_label_comes_later_is_learnt_like_an_observed_one(name):
     late, prompt = make(name), make(name)
     for number, (x, y) in enumerate(batches(4)):
         ids = [(number, i) for i in range(len(y))]
@@ -24,7 +24,7 @@ def test_what_is_told_late_is_learnt_as_if_it_had_been_observed_then(name):
     assert same_state(late.state_dict(), prompt.state_dict())
 
 
-def test_labels_come_in_any_order_and_some_never():
+def test_labels_may_come_in_any_order_or_never():
     learner = make("cope")
     x = torch.randn(6, 6)
     learner.ask([*"uvwxyz"], x)
@@ -36,7 +36,7 @@ def test_labels_come_in_any_order_and_some_never():
     assert len(learner.waiting) == 4
 
 
-def test_what_was_never_asked_told_already_or_forgotten_is_reported_and_not_raised():
+def test_ids_without_a_stored_sample_are_reported_as_missing():
     learner = make("cope", waiting=3)
     learner.ask([1, 2, 3], torch.randn(3, 6))
     learner.ask([4], torch.randn(1, 6))
@@ -60,7 +60,7 @@ def test_a_sample_asked_again_is_the_newest():
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_what_waits_is_saved_with_the_learner(started, tmp_path):
+def test_samples_without_labels_are_saved_with_the_learner(started, tmp_path):
     learner = taught("cope") if started else make("cope")
     ids = ["word", 7, 2.5, None, b"bytes", (1, "pair")]
     learner.ask(ids, torch.randn(6, 6))
@@ -71,7 +71,7 @@ def test_what_waits_is_saved_with_the_learner(started, tmp_path):
     assert same_state(learner.state_dict(), other.state_dict())
 
 
-def test_what_waits_is_bounded_and_counted():
+def test_samples_without_labels_are_bounded_and_counted_in_the_footprint():
     learner = make("cope", waiting=50)
     for i in range(30):
         learner.ask(range(10 * i, 10 * i + 10), torch.randn(10, 6))
@@ -93,7 +93,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("sentence", BAD)
-def test_a_mistake_gets_one_sentence_and_what_waits_still_waits(sentence):
+def test_an_invalid_call_raises_a_clear_error_and_changes_nothing(sentence):
     learner = taught("cope")
     learner.ask(["w"], torch.zeros(1, 6))
     before = learner.state_dict()
@@ -103,7 +103,7 @@ def test_a_mistake_gets_one_sentence_and_what_waits_still_waits(sentence):
     assert same_state(before, learner.state_dict())
 
 
-def test_before_the_first_label_all_that_waits_has_one_shape():
+def test_samples_asked_before_the_first_label_must_have_the_same_shape():
     learner = make("cope")
     learner.ask(["x"], torch.zeros(1, 6))
     with pytest.raises(ValueError, match=r"ask got samples of shape \[7\]"):

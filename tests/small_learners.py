@@ -1,0 +1,61 @@
+"""Small learners and batches for tests of every learner."""
+
+import pytest
+import torch
+
+from everlearn.learners import registry
+
+NAMES = sorted(registry())
+every_learner = pytest.mark.parametrize("name", NAMES)
+
+FORGETFUL = [name for name, kind in registry().items() if kind.can_forget]
+
+# Settings that make certain learners small.
+OWN = {
+    "curl": {"latent": 4, "learning_rate": 0.01},
+    "cn-dpm": {"short_term_memory": 12, "generative_steps": 40, "discriminative_steps": 40}
+    | {"learning_rate": 0.01, "generative_learning_rate": 0.01, "latent": 4, "draws": 4},
+}
+
+
+def make(name, network="mlp", **settings):
+    """A small learner of this name."""
+    fields = registry()[name].Settings.__dataclass_fields__
+    small = {"hidden": 16, "embedding": 8, "memory_size": 30, "iterations": 2}
+    small |= OWN.get(name, {})
+    chosen = {key: value for key, value in (small | settings).items() if key in fields}
+    return registry()[name](network, seed=settings.get("seed", 0), device="cpu", **chosen)
+
+
+def batches(count=6, size=5, labels=("a", "b", "c"), seed=0):
+    """Batches of Gaussian samples, one blob per label."""
+    generator = torch.Generator().manual_seed(seed)
+    for i in range(count):
+        y = [labels[(i // 2 + j) % len(labels)] for j in range(size)]
+        centres = torch.tensor([[3.0 * labels.index(label)] for label in y])
+        yield torch.randn(size, 6, generator=generator) + centres, y
+
+
+def teach(learner, x, y, t=0):
+    """Observe a batch, with its task if the learner needs it."""
+    learner.observe(x, y, t if "t" in learner.needs else None)
+
+
+def taught(name, **options):
+    """A small learner of this name that has observed some batches."""
+    learner = make(name)
+    for i, (x, y) in enumerate(batches(**options)):
+        teach(learner, x, y, i // 2)
+    return learner
+
+
+def same_state(left, right):
+    """Assert that two states are equal."""
+    assert left.keys() == right.keys()
+    for key in left:
+        if key == "meta":
+            assert left[key] == right[key]
+        else:
+            assert left[key].dtype == right[key].dtype
+            assert torch.equal(left[key], right[key]), key
+    return True
