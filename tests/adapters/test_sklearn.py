@@ -186,7 +186,7 @@ def test_for_a_learner_that_needs_tasks_each_call_of_partial_fit_is_one(blobs):
     for label in ("a", "b", "c"):
         model.partial_fit(x[y == label], y[y == label])
     assert model.learner_.memory.tasks == [0, 1, 2]
-    with pytest.raises(ValueError, match="3 tasks"):
+    with pytest.raises(ValueError, match="created with tasks=3"):
         model.partial_fit(x, y)
 
 
