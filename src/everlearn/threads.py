@@ -65,9 +65,13 @@ class ThreadCount:
 def computing_with(threads: int) -> Iterator[None]:
     """Compute with so many threads inside, and then with as many as before."""
     count = ThreadCount(threads)
+    # An interrupt may come just before the count is removed, so `leave` is called twice.
     try:
-        count.enter()
-        yield
+        try:
+            count.enter()
+            yield
+        finally:
+            count.leave()
     finally:
         count.leave()
 
