@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from everlearn import CoPE
+from everlearn import threads as threads_module
 from everlearn.learners import find
 from everlearn.threads import ThreadCount, computing_with
 
@@ -206,3 +207,23 @@ def test_one_wild_sample_does_not_ruin_a_learner(name, size):
             x[3, 5], y[3] = size, (y[3] + 1) % 6
         learner.observe(x, y)
     assert np.mean(np.array(learner.predict(test_x)) == test_y.numpy()) > 0.9
+
+
+def test_an_interrupt_while_the_threads_are_given_back_leaves_no_count_active(monkeypatch):
+    class InterruptedOnce:
+        def __init__(self):
+            self.lock, self.calls = threading.Lock(), 0
+
+        def __enter__(self):
+            self.calls += 1
+            if self.calls == 2:  # the first is that of `enter`
+                raise KeyboardInterrupt
+            self.lock.acquire()
+
+        def __exit__(self, *_):
+            self.lock.release()
+
+    monkeypatch.setattr(threads_module, "_lock", InterruptedOnce())
+    with pytest.raises(KeyboardInterrupt), computing_with(2):
+        pass
+    assert not threads_module._active
