@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 from everlearn import load
-from everlearn.learners.cn_dpm import CHILL, CNDPM
+from everlearn.learners.cn_dpm import ASSIGNMENT_TEMPERATURE, CNDPM
 
 SMALL = {
     "hidden": 16,
@@ -151,7 +151,7 @@ def test_responsibilities_and_predictions_are_those_of_the_mixture(grown):
                 classes = expert.discriminative.head(before[1][1]).log_softmax(0)
                 classes = torch.cat([classes, torch.full((4 - len(classes),), -1e4)])
                 prior = math.log(grown._counts[k])
-                joint[i, k + 1] = prior + bound + (classes / CHILL).log_softmax(0)[slots[i]]
+                joint[i, k + 1] = prior + bound + (classes / ASSIGNMENT_TEMPERATURE).log_softmax(0)[slots[i]]
                 scores[i, k] = prior + bound + classes
         own = (joint.argmax(1) > 0)[:, None]
         expected = joint[:, 1:].softmax(1) * own
@@ -168,7 +168,7 @@ def test_awake_an_expert_makes_a_step_of_adam_on_what_it_is_responsible_for():
     slots, noise = torch.tensor(learner.labels.slots(y)), torch.randn(4, 1, 3)
     slots[3] = 1 - slots[3]  # so that nobody explains it
     expert, adams = learner.experts[0], learner._optimisers[0]
-    bounds, classes = learner.network.judge(x, noise, 2)
+    bounds, classes = learner.network.log_probabilities(x, noise, 2)
     theirs = [i for i in range(10) if i != 3]
     loss = -(bounds[theirs, 0] + classes[theirs, 0, slots[theirs]]).sum()
     expected, clipped = [], 0
@@ -193,7 +193,7 @@ def test_awake_an_expert_makes_a_step_of_adam_on_what_it_is_responsible_for():
 
 def test_what_a_later_expert_learns_never_reaches_an_earlier_one(grown):
     teach(grown, "cd", 40, seed=1)
-    bounds, classes = grown.network.judge(blobs("abcd", 8)[0], torch.randn(4, 1, 3), 4)
+    bounds, classes = grown.network.log_probabilities(blobs("abcd", 8)[0], torch.randn(4, 1, 3), 4)
     earlier = list(grown.experts[0].parameters())
     for said in (bounds[:, 1], classes[:, 1]):
         slopes = torch.autograd.grad(said.sum(), earlier, retain_graph=True, allow_unused=True)

@@ -1,4 +1,4 @@
-"""CN-DPM: experts that are born when data is foreign to all there are."""
+"""CN-DPM: a mixture of experts that grows when no expert explains the data."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from everlearn.transaction import on_undo
 __all__ = ["CNDPM", "CNDPMSettings"]
 
 SLEEP_BATCH = 50
-CHILL = 0.01  # the temperature of the classifiers where it is decided whose a sample is
-CLIP = 0.5  # the largest size of an entry of a gradient
-DECAY = 1e-5  # weight of the squared parameters in the loss, in sleep
-LEAST_USAGE = 0.1  # what an expert must be responsible for in a batch, in samples, to learn from it
+ASSIGNMENT_TEMPERATURE = 0.01  # of the classifiers when samples are assigned to experts
+CLIP = 0.5  # the largest absolute value of an entry of a gradient
+DECAY = 1e-5  # weight decay in sleep
+LEAST_USAGE = 0.1  # the least sum of responsibilities in a batch for which an expert is trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,19 +44,19 @@ class CNDPMSettings(Settings):
     generative_learning_rate: float = 4e-4
     """step size of Adam, for the auto-encoders"""
     awake_factor: float = 1.0
-    """what both step sizes are multiplied with when an expert has slept"""
+    """factor of both step sizes after sleep"""
     hidden: int = 64
     """units in each hidden layer of the first expert, where the network is the MLP"""
     added: int = 16
-    """units in each hidden layer that a later expert adds to those of its predecessors"""
+    """units in each hidden layer that a later expert adds"""
     latent: int = 16
     """size of the latent vector z"""
     draws: int = 16
     """draws of z for each sample"""
     log_concentration: float = -400.0
-    """log α of the Dirichlet process: the higher, the sooner a sample is foreign"""
+    """log α of the Dirichlet process: the higher, the sooner samples go to a new expert"""
     short_term_memory: int = 500
-    """foreign samples that make a new expert"""
+    """unexplained samples that are collected before a new expert is trained"""
     generative_steps: int = 8000
     """steps of a new expert's auto-encoder in sleep"""
     discriminative_steps: int = 2000
@@ -74,9 +74,9 @@ class CNDPMSettings(Settings):
 class CNDPM(Learner):
     """Continual neural Dirichlet process mixture: grows an expert for data that no expert explains.
 
-    A sample that is foreign to all experts waits in the short-term memory. When that is full, the learner
-    sleeps: a new expert is trained on it, and it is emptied. All else trains the experts that are responsible.
-    What waits takes part in predictions: each sample as the centre of a Gaussian, which counts as one sample.
+    A sample that no expert explains is stored in the short-term memory. When that is full, the learner sleeps: a new
+    expert is trained on it, and it is emptied. All other samples train the responsible experts. Samples in the
+    short-term memory are used for predictions, too: each is the centre of a Gaussian with the weight of one sample.
 
     >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
@@ -93,7 +93,7 @@ class CNDPM(Learner):
     name = "cn-dpm"
     can_forget = False
     has_head = False
-    tensors_alone = False  # whose a sample is decides what is computed, and experts are born
+    tensors_alone = False  # the assignment of samples decides what is computed, and experts are added
     Settings = CNDPMSettings
     settings: CNDPMSettings
     network: Experts | None
@@ -108,13 +108,13 @@ class CNDPM(Learner):
 
     @property
     def experts(self) -> list[Expert]:
-        """The experts, in the order of their birth."""
+        """The experts, in the order in which they were added."""
         return [] if self.network is None else list(self.network)
 
-    # Awake: each sample trains the experts that explain it, or waits.
+    # Awake: each sample trains the experts that explain it, or is stored.
 
     def plan(self, labels: list[Label], keep: bool = True) -> Plan:
-        """The slots of a batch, the seed of each iteration's noise, and what may be kept, if anything."""
+        """The slots of a batch, the seed of each iteration's noise, and the samples that may be stored."""
         self.invalidate()
         slots = np.array(self.labels.slots(labels))
         seeds = torch.randint(2**62, (self.settings.iterations,), generator=self.generator).numpy()
@@ -131,26 +131,26 @@ class CNDPM(Learner):
             self._counts = self._counts + responsibilities.sum(0)
             if not bool(self._counts.isfinite().all()):
                 raise NotFinite
-            foreign = responsibilities.sum(1) == 0
-            x, slots = x[foreign], slots[foreign]
+            unexplained = responsibilities.sum(1) == 0
+            x, slots = x[unexplained], slots[unexplained]
             taken = self.short_term.add(x, slots)
             if self.short_term.full:
                 self._sleep()
-            x, slots = x[taken:], slots[taken:]  # the rest may not be foreign to the new expert
+            x, slots = x[taken:], slots[taken:]  # the new expert may explain the rest
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
-        """Train the experts on the samples that they are responsible for, with the noise that is given.
+        """Train the experts on the samples that they are responsible for, with the given noise.
 
-        Gives the responsibilities, `[samples, experts]`: a row of zeros for a sample that is foreign to all.
+        Returns the responsibilities, `[samples, experts]`: a row of zeros for a sample that no expert explains.
         """
         assert self.network is not None
         x = as_input(x)
-        bounds, classes = self.network.judge(x, replay[0], len(self.labels))
+        bounds, classes = self.network.log_probabilities(x, replay[0], len(self.labels))
         places = slots[:, None, None].expand(-1, bounds.shape[1], 1)
         with torch.no_grad():
-            # log n_k + log p_k(x) + log p_k(y | x), the last at a low temperature, so that errors weigh more
-            chilled = (classes / CHILL).log_softmax(2).gather(2, places)[..., 0]
-            joint = torch.cat([self._joint_of_none(x), self._counts.log() + bounds + chilled], 1)
+            # log n_k + log p_k(x) + log p_k(y | x), the last at a low temperature, so that errors count more
+            sharpened = (classes / ASSIGNMENT_TEMPERATURE).log_softmax(2).gather(2, places)[..., 0]
+            joint = torch.cat([self._joint_of_none(x), self._counts.log() + bounds + sharpened], 1)
             explained = joint.argmax(1) > 0
             responsibilities = joint[:, 1:].softmax(1) * explained[:, None]
             used = (responsibilities.sum(0) > LEAST_USAGE).nonzero().flatten().tolist()
@@ -164,7 +164,7 @@ class CNDPM(Learner):
         return responsibilities
 
     def _joint_of_none(self, x: Tensor) -> Tensor:
-        """log α + log p(x) + log p(y | x) of an expert that knows nothing: the middle of the range, any class."""
+        """log α + log p(x) + log p(y | x) of an untrained expert: the middle of the range, uniform over classes."""
         middle = 0.5 if self.sample_type == torch.uint8 else 0.0
         squares = (flat(x) - middle).square().sum(1, keepdim=True)
         known = self.settings.log_concentration - math.log(len(self.labels))
@@ -177,33 +177,33 @@ class CNDPM(Learner):
         shape = (self.settings.draws, samples, self.settings.latent)
         return torch.randn(shape, generator=source, device=self.device)
 
-    # Asleep: what waits becomes an expert.
+    # Asleep: the short-term memory becomes an expert.
 
     def _sleep(self) -> None:
-        """Train a new expert on the short-term memory, and empty that."""
+        """Train a new expert on the short-term memory, and empty it."""
         assert self.network is not None
         x, slots = as_input(self.short_term.samples), self.short_term.slots
-        generative, discriminative = self.network.features(x)  # the predecessors stay as they are
-        expert, (first, second) = self._be_born(len(self.labels))
+        generative, discriminative = self.network.features(x)  # the earlier experts do not change
+        expert, (first, second) = self._add_expert(len(self.labels))
         seed = int(torch.randint(2**62, (), generator=self.generator))
         randomness = torch.Generator(self.device).manual_seed(seed)
-        dreams = self.settings.generative_steps
-        steps = dreams + self.settings.discriminative_steps
+        generative_steps = self.settings.generative_steps
+        steps = generative_steps + self.settings.discriminative_steps
         places = torch.randint(len(x), (steps, SLEEP_BATCH), generator=self.generator).to(self.device)
         expert.train()
-        for drawn in places[:dreams]:
+        for drawn in places[:generative_steps]:
             noise = self._noise(randomness, SLEEP_BATCH)
             bounds, _ = expert.generative(x[drawn], noise, [part[drawn] for part in generative])
             first.descend(-bounds.mean())
-        for drawn in places[dreams:]:
-            said, _ = expert.discriminative(x[drawn], [part[drawn] for part in discriminative])
-            second.descend(-said.gather(1, slots[drawn, None]).mean())
+        for drawn in places[generative_steps:]:
+            logs, _ = expert.discriminative(x[drawn], [part[drawn] for part in discriminative])
+            second.descend(-logs.gather(1, slots[drawn, None]).mean())
         self._wake()
         self._counts = torch.cat([self._counts, self._counts.new_tensor([float(len(x))])])
         self.short_term.clear()
 
-    def _be_born(self, classes: int) -> tuple[Expert, tuple[Adam, Adam]]:
-        """One more expert, and what optimises its two parts."""
+    def _add_expert(self, classes: int) -> tuple[Expert, tuple[Adam, Adam]]:
+        """Add an expert; returns it and the optimisers of its two parts."""
         assert self.network is not None
         settings = self.settings
         experts, known = self.network.all, len(self.network)
@@ -217,7 +217,7 @@ class CNDPM(Learner):
         return expert, (first, second)
 
     def _wake(self) -> None:
-        """The youngest expert goes on with the step sizes of one awake; batch-norm stays as it is."""
+        """Set the newest expert to the step sizes after sleep, with batch norm in evaluation mode."""
         self.experts[-1].eval()
         for adam in self._optimisers[-1]:
             adam.learning_rate *= self.settings.awake_factor
@@ -226,22 +226,22 @@ class CNDPM(Learner):
     # Predicting.
 
     def scores(self, x: Tensor) -> Tensor:
-        """log p(x, y), up to a constant: of the mixture of all experts, and of all samples that wait."""
+        """log p(x, y), up to a constant, of the mixture of all experts and the short-term memory."""
         assert self.network is not None
-        noise = self._noise(self.seed, 1)  # the same for all samples, whenever it is asked
-        bounds, classes = self.network.judge(x, noise, len(self.labels))
+        noise = self._noise(self.seed, 1)  # the same for all samples and all predictions
+        bounds, classes = self.network.log_probabilities(x, noise, len(self.labels))
         known = ((self._counts.log() + bounds)[..., None] + classes).logsumexp(1)
         if not len(self.short_term):
             return known if self.experts else torch.zeros_like(known)
         return torch.logaddexp(known, self._joint_of_waiting(flat(x)))
 
     def _joint_of_waiting(self, x: Tensor) -> Tensor:
-        """The same of the samples that wait: each is the centre of a Gaussian of the experts' variance."""
+        """The same of the short-term memory: each sample is the centre of a Gaussian of the experts' variance."""
         centres = flat(as_input(self.short_term.samples))
         near = log_normal(torch.cdist(x, centres).square(), x.shape[1])  # [samples, waiting]
         nearest = near.amax(1, keepdim=True)
-        whose = one_hot(self.short_term.slots, len(self.labels)).float()
-        return ((near - nearest).exp() @ whose).log() + nearest
+        owners = one_hot(self.short_term.slots, len(self.labels)).float()
+        return ((near - nearest).exp() @ owners).log() + nearest
 
     def features(self, x: Tensor) -> Tensor:
         """The features of all classifiers; before the first expert, the sample itself."""
@@ -249,55 +249,55 @@ class CNDPM(Learner):
         return self.network.features(x)[1][-1] if self.experts else flat(x)
 
     def changing_parts(self) -> list[object]:
-        """The short-term memory and the optimisers change too."""
+        """The short-term memory and the optimisers, too."""
         optimisers = [adam for pair in self._optimisers for adam in pair]
         return [*super().changing_parts(), self.short_term, *optimisers]
 
     def prepare_network(self) -> None:
-        """The experts stay in evaluation mode, but for one that is asleep."""
+        """Nothing to do: the experts stay in evaluation mode, except a new one in sleep."""
 
     def copy_for_snapshot(self, frozen: Any) -> None:
-        """A snapshot has its own copy of what changes."""
+        """Copy the counts and the short-term memory."""
         frozen._counts, frozen._optimisers = self._counts.clone(), []
         frozen.short_term = copy.deepcopy(self.short_term)
 
     # The first batch, resources and state.
 
     def begin(self, x: Tensor) -> None:
-        """Size everything by the first batch."""
+        """Set up the experts and the short-term memory for samples like those of the first batch."""
         super().begin(x)
         likelihood: Likelihood = "grey" if x.dtype == torch.uint8 else "real"
         name, own = (self.given, None) if isinstance(self.given, str) else ("", self._own)
         experts = Experts(tuple(x.shape[1:]), likelihood, name, own)
         self.use(experts)
-        experts.eval()  # batch-norm's statistics are of an expert's sleep
+        experts.eval()  # the statistics of batch norm are those of an expert's sleep
         self.short_term = ShortTermMemory(self.settings.short_term_memory, x, self.device)
 
     def trained_network(self) -> nn.Module | None:
-        """What a batch passes in training mode."""
+        """The user's network, if there is one."""
         return self.given if isinstance(self.given, nn.Module) else None
 
     def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
-        """The named network for samples of this shape, if it can model them."""
+        """Build the named network for samples of this shape; raises a ValueError if it can't model them."""
         body, _ = trunk(name, shape, self.settings.hidden)
-        Experts(shape, "grey", name)  # what they can't take is refused here, before anything has changed
+        Experts(shape, "grey", name)  # raises an error for unsupported shapes before anything changes
         return body
 
     def install(self, network: nn.Module, features: int) -> None:
-        """Start with a network that gives so many features."""
+        """Use this network as the template of the experts."""
         self._own = network, features
 
     def open_classes(self, classes: int) -> None:
-        """No expert needs room: a later class is foreign to it."""
+        """Nothing to do: later classes belong to later experts."""
 
     def footprint(self) -> dict[str, int]:
-        """Bytes of the short-term memory, of the experts, and of what their optimisers remember."""
+        """Bytes of the short-term memory, of the experts, and of the states of their optimisers."""
         weights = sum(part.nbytes for expert in self.experts for part in expert.state_dict().values())
         remembered = sum(adam.nbytes() for pair in self._optimisers for adam in pair)
         return {"short-term memory": self.short_term.nbytes(), "experts": weights, "optimisers": remembered}
 
     def extra_state(self) -> State:
-        """What it holds beside the network."""
+        """The tensors besides the network."""
         state: State = {
             "counts": self._counts.clone(),
             "classes": torch.tensor([expert.classes for expert in self.experts], dtype=torch.int64),
@@ -314,9 +314,9 @@ class CNDPM(Learner):
         ]
 
     def restore_extra(self, state: State) -> None:
-        """Load what `extra_state` gave."""
+        """Load the tensors that `extra_state` returned."""
         for classes in state["classes"].tolist():
-            self._be_born(classes)
+            self._add_expert(classes)
             self._wake()
         for part, adam in self._adams():
             adam.restore({name: state[f"{part}.{name}"] for name in adam.state()})
@@ -327,7 +327,7 @@ class CNDPM(Learner):
             )
         slots = state["short_term.slots"]
         if len(slots) and not 0 <= int(slots.min()) <= int(slots.max()) < len(self.labels):
-            raise ValueError(f"samples wait of more than {len(self.labels)} classes")
+            raise ValueError(f"the short-term memory has samples of more than {len(self.labels)} classes")
         self.short_term.add(state["short_term.samples"], slots)
 
 

@@ -34,26 +34,25 @@ __all__ = [
 # The size d of the embedding that the paper uses with each network.
 EMBEDDINGS = {"mlp": 100, "slim-resnet18": 256}
 
-# For samples that are embedded already, by another model: nothing of it is learnt.
+# For samples that are already embeddings of another model; it has no parameters.
 IDENTITY = "identity"
 
 
 def as_input(x: Tensor) -> Tensor:
-    """Samples as a network takes them: bytes are grey or colour values, 0 … 255 becomes 0 … 1."""
+    """Samples as network input: bytes 0 … 255 become floats 0 … 1."""
     if x.dtype == torch.uint8:
         return x / 255
     return x.float() if x.is_floating_point() else x
 
 
 def to_unit_length(embedded: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows brought to unit length, and how long they were.
+    """The rows at unit length, and their original lengths.
 
-    A row of zeros has no direction. It counts as infinitely long, so that it stays zero, and a gradient that is
-    divided by its length vanishes in place of exploding: a network whose biases are still zero gives such a row
-    for every sample of zeros.
+    A row of zeros gets the length ∞, so that it stays zero, and gradients divided by the length become zero instead
+    of infinite. Such rows occur: a network whose biases are zero maps samples of zeros to zero.
     """
     lengths = torch.linalg.vector_norm(embedded, dim=1, keepdim=True)
-    lengths = torch.threshold(lengths, 1e-12, torch.inf)  # what is not above 1e-12 becomes infinite
+    lengths = torch.threshold(lengths, 1e-12, torch.inf)  # values up to 1e-12 become infinite
     return embedded / lengths, lengths
 
 
@@ -70,7 +69,7 @@ def embedding_network(name: str, shape: tuple[int, ...], hidden: int, embedding:
 
 
 class SoftmaxNetwork(nn.Sequential):
-    """A body with a last linear layer of one logit per class, in a room that doubles as classes come."""
+    """A body and a last linear layer with one logit per class, whose size doubles when it is full."""
 
     body: nn.Module
     head: nn.Linear
@@ -79,7 +78,7 @@ class SoftmaxNetwork(nn.Sequential):
         super().__init__(OrderedDict(body=body, head=_last_layer(body, features, outputs)))
 
     def make_room(self, classes: int) -> bool:
-        """Double the last layer until it holds so many classes; True if it had to grow."""
+        """Double the last layer until it has room for this many classes; True if it was replaced."""
         old = self.head
         room = old.out_features
         while room < classes:
@@ -93,7 +92,7 @@ class SoftmaxNetwork(nn.Sequential):
         return True
 
     def forget(self, slot: int, room: int) -> None:
-        """Remove a class's logit; those after it move down by one. room: logits from now on, the last ones new."""
+        """Remove the logit of a class; those after it move down by one. room: the new number of logits."""
         old = self.head
         weight = torch.cat([old.weight[:slot], old.weight[slot + 1 :]])[:room]
         bias = torch.cat([old.bias[:slot], old.bias[slot + 1 :]])[:room]
@@ -104,20 +103,20 @@ class SoftmaxNetwork(nn.Sequential):
 
 
 def truncate(modules: nn.ModuleList, length: int) -> None:
-    """Keep only the first so many modules."""
+    """Keep only the first `length` modules."""
     while len(modules) > length:
         del modules[len(modules) - 1]
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no network has."""
+    """Raise a ValueError for an unknown name."""
     known = [*EMBEDDINGS, IDENTITY]
     if name not in known:
         raise ValueError(f"there is no network {name!r}{nearest(name, known)}; or give an nn.Module")
 
 
 def trunk(name: str, shape: tuple[int, ...], hidden: int) -> tuple[nn.Module, int]:
-    """All but the last layer of a network, and how many features it gives."""
+    """All layers of a network except the last one, and its number of features."""
     check_name(name)
     if name == IDENTITY:
         return nn.Flatten(), math.prod(shape)
@@ -146,7 +145,7 @@ def _xavier(layer: nn.Linear) -> None:
 
 
 def _last_layer(body: nn.Module, features: int, outputs: int) -> nn.Linear:
-    """A linear layer, initialised as the layers before it are."""
+    """A linear layer, initialised like the layers before it."""
     layer = nn.Linear(features, outputs)
     if isinstance(body, MLP):
         _xavier(layer)
@@ -178,11 +177,11 @@ class SlimResNet18(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """Batch norm that does not count its batches: nothing asks for the count, and on a GPU each takes a kernel."""
+    """Batch norm that does not count batches: the count is not used, and costs a kernel on a GPU."""
 
     def forward(self, x: Tensor) -> Tensor:
-        learnt, met = (self.weight, self.bias), (self.running_mean, self.running_var)
-        return batch_norm(x, *met, *learnt, training=self.training, eps=self.eps)
+        statistics, parameters = (self.running_mean, self.running_var), (self.weight, self.bias)
+        return batch_norm(x, *statistics, *parameters, training=self.training, eps=self.eps)
 
 
 class BasicBlock(nn.Module):
@@ -205,6 +204,6 @@ class BasicBlock(nn.Module):
 def convolution(
     inputs: int, outputs: int, kernel: int, stride: int, norm: type[nn.Module] = BatchNorm
 ) -> nn.Module:
-    """A convolution without bias that keeps the size but for its stride, and its norm."""
+    """A convolution without bias and with padding, followed by a norm."""
     layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
     return nn.Sequential(layer, norm(outputs))

@@ -1,4 +1,4 @@
-"""Experts: a generative and a discriminative model each, which grow side by side in columns."""
+"""Experts, each a generative and a discriminative model, as columns of a progressive network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from everlearn.networks.progressive import (
 __all__ = ["NEVER", "Expert", "Experts", "Features"]
 
 LARGEST_LOG = 20.0  # of a variance
-NEVER = -1e4  # log-probability of a class that came after the expert was born
+NEVER = -1e4  # log-probability of a class that is newer than the expert
 
 Features = list[Tensor]
 """Of all columns up to one, stage by stage."""
@@ -40,13 +40,13 @@ class Generative(nn.Module):
         """The bound on log p(x), `[samples]`, and the features. before: those of the predecessors."""
         after = self.encoder(x, before)
         mean, log_variance = self.posterior(after[-1]).chunk(2, 1)
-        # A variance that float32 can hold, also for samples far from all that was seen.
+        # Keep the variance within float32, also for samples far from the training data.
         posterior = Gaussian(mean, log_variance.clamp(-LARGEST_LOG, LARGEST_LOG))
         return evidence_bound(flat(x), self.decoder, posterior, noise), after
 
 
 class Discriminative(nn.Module):
-    """p(y | x), over the classes seen when the expert was born."""
+    """p(y | x), over the classes seen when the expert was added."""
 
     def __init__(self, body: Column, classes: int) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Discriminative(nn.Module):
 
 
 class Expert(nn.Module):
-    """What one expert knows: p(x) and p(y | x)."""
+    """One expert: p(x) and p(y | x)."""
 
     def __init__(self, generative: Generative, discriminative: Discriminative) -> None:
         super().__init__()
@@ -68,15 +68,15 @@ class Expert(nn.Module):
 
     @property
     def classes(self) -> int:
-        """How many classes had been seen when it was born."""
+        """The number of classes seen when it was added."""
         return self.discriminative.head.out_features
 
 
 class Experts(nn.Module):
-    """Experts in the order of their birth, for samples of one shape.
+    """Experts in the order in which they were added, for samples of one shape.
 
-    name: of the network, which says of what kind their columns are.
-    own: instead, a network of the user's that they are copies of, which gives so many features.
+    name: the network's name, which determines the type of the columns.
+    own: instead, a user's network that the columns copy, and its number of features.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Experts(nn.Module):
         return iter(cast(Iterable[Expert], self.all))
 
     def grow(self, hidden: int, added: int, latent: int, classes: int) -> Expert:
-        """One more expert, for so many classes. hidden, added: units of an MLP, in the first and in later ones."""
+        """Add an expert for this many classes. hidden, added: units of an MLP, in the first and in later experts."""
         number, shape = len(self), self.shape
         convolutional = self.template is None and self.name == "slim-resnet18"
         if self.template is not None:
@@ -118,9 +118,9 @@ class Experts(nn.Module):
         self.all.append(expert)
         return expert
 
-    def judge(self, x: Tensor, noise: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-        """What each says: bounds on log p(x), `[samples, experts]`; log p(y | x), `[samples, experts, classes]`."""
-        bounds, said = [x.new_zeros(len(x), 0)], [x.new_zeros(len(x), 0, classes)]
+    def log_probabilities(self, x: Tensor, noise: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        """Bounds on log p(x), `[samples, experts]`, and log p(y | x), `[samples, experts, classes]`."""
+        bounds, posteriors = [x.new_zeros(len(x), 0)], [x.new_zeros(len(x), 0, classes)]
         generative: Features = []
         discriminative: Features = []
         for expert in self:
@@ -129,8 +129,8 @@ class Experts(nn.Module):
             logs, after = expert.discriminative(x, discriminative)
             discriminative = [part.detach() for part in after]
             bounds.append(bound[:, None])
-            said.append(pad(logs, (0, classes - logs.shape[1]), value=NEVER)[:, None])
-        return torch.cat(bounds, 1), torch.cat(said, 1)
+            posteriors.append(pad(logs, (0, classes - logs.shape[1]), value=NEVER)[:, None])
+        return torch.cat(bounds, 1), torch.cat(posteriors, 1)
 
     @torch.no_grad()
     def features(self, x: Tensor) -> tuple[Features, Features]:

@@ -1,7 +1,7 @@
-"""Columns: small networks that grow side by side, each given the features of all before it.
+"""Progressive networks: columns that are added over time, each with the features of all earlier columns as input.
 
-After every stage a column sees its own features beside those of its predecessors, which it does not change:
-so a later column can be thin.
+After every stage, a column receives its own features and those of the earlier columns, which do not change. So later
+columns can be small.
 
 Rusu, A. A. et al. Progressive Neural Networks. 2016.
 """
@@ -25,9 +25,9 @@ RESIDUAL_FILTERS = (SlimResNet18.widths[0], 4)
 
 
 class Column(nn.Module):
-    """Stages one after the other; each is given all features so far, of this column and those before it.
+    """A sequence of stages; each receives the features of this column and of all earlier ones.
 
-    features: how many there are after the last stage, the predecessors' included.
+    features: the number of features after the last stage, including those of earlier columns.
     """
 
     def __init__(self, stages: list[nn.Module], features: int) -> None:
@@ -36,7 +36,7 @@ class Column(nn.Module):
         self.features = features
 
     def forward(self, x: Tensor, before: list[Tensor]) -> list[Tensor]:
-        """The features after each stage, the predecessors' first. before: theirs, if there are any."""
+        """The features after each stage, those of earlier columns first. before: the features of earlier columns."""
         after: list[Tensor] = []
         for stage, earlier in itertools.zip_longest(self.stages, before):
             own = stage(after[-1] if after else x)
@@ -78,7 +78,7 @@ def residual_column(number: int, shape: tuple[int, ...]) -> Column:
 
 
 def own_column(number: int, network: nn.Module, features: int) -> Column:
-    """A user's network as the one stage of a column: a copy that begins with its weights."""
+    """A column with one stage, a copy of a user's network with its weights."""
     return Column([copy.deepcopy(network)], features * (number + 1))
 
 
