@@ -1,4 +1,4 @@
-"""Small arrays: computed by torch on a GPU; on the host by numpy, whose operations cost a third of torch's."""
+"""Operations on small arrays: with torch on a GPU, with numpy on the CPU, where they take a third of the time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FEW = 2**17
 
 
 def as_arrays(*tensors: Tensor | None) -> tuple[Any, list[Array]]:
-    """The namespace to compute with, torch or numpy, and the tensors as its arrays, on the same memory."""
+    """The module to compute with, torch or numpy, and the tensors as its arrays, which share memory."""
     if any(tensor is not None and tensor.is_cuda for tensor in tensors):
         return torch, list(tensors)
     return np, [None if tensor is None else tensor.detach().numpy() for tensor in tensors]
 
 
 def product(left: Array, right: Array) -> Array:
-    """A matrix product; a large one by torch in any case, since numpy's would start threads of its own."""
+    """A matrix product; a large one always with torch, since numpy would start its own threads."""
     if isinstance(left, Tensor) or left.size * right.shape[1] < FEW:
         return left @ right
     return (torch.from_numpy(left) @ torch.from_numpy(right)).numpy()

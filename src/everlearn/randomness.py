@@ -1,4 +1,4 @@
-"""Random numbers from a generator of one's own, also where a layer asks torch for any."""
+"""Random numbers from a given generator, also in layers that use torch's default generator."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["DrawFrom"]
 
 
 class DrawFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside it, what this thread draws on the CPU without naming a generator comes from the given one.
+    """A context in which CPU random numbers of this thread come from the given generator by default.
 
-    So dropout, or the initialisation of a layer, neither depends on what others draw nor disturbs them.
+    So dropout, or the initialisation of a layer, neither depends on other random draws nor affects them.
 
-    drawn: whether anything was.
+    drawn: whether any random numbers were drawn.
 
     >>> with DrawFrom(torch.Generator().manual_seed(0)):
     ...     first = torch.rand(3)

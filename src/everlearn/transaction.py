@@ -1,10 +1,10 @@
-"""All or nothing: a change of a learner that fails or is interrupted leaves everything as it was.
+"""Transactions: a change of a learner that fails or is interrupted is undone.
 
-A transaction remembers little: the attributes of the objects that may change (not what they refer to), and what
-those who change something in place add to it. Large tensors are not copied: an update of the weights is computed
-in full and waits in `at_commit`; or new tensors take the place of the old ones (`replace`), which are still there.
+A transaction stores the attributes of the objects that may change (not the objects they refer to), and undo functions
+for changes in place. Large tensors are not copied: an update of the weights is computed in full and applied at commit
+(`at_commit`), or new tensors replace the old ones (`replace`), which still exist.
 
-Once the commit has begun, nothing can be refused any more: whatever interrupts it, it is finished first.
+Once the commit has started, it is always finished, even if it is interrupted.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def current() -> Transaction | None:
 
 
 def on_undo(undo: Callable[[], object]) -> None:
-    """Call this if the change that this thread is making fails; say so before you change anything."""
+    """Register an undo function for the current transaction, before the change is made."""
     if _local.transaction is not None:
         _local.transaction.on_undo(undo)
 
 
 def assign(array: Any, index: Any, values: Any) -> None:
-    """`array[index] = values`, of an array or tensor; taken back if the change fails."""
+    """`array[index] = values` for an array or tensor; undone if the transaction fails."""
     if _local.transaction is not None:
         before = array[index]
         before = before.clone() if isinstance(before, Tensor) else np.array(before)
@@ -58,10 +58,10 @@ def assign(array: Any, index: Any, values: Any) -> None:
 
 
 class Transaction:
-    """What must be undone if a change fails, and what is left to do if it does not.
+    """What must be undone if a change fails, and what must be done at commit.
 
     parts: objects whose attributes may be assigned to.
-    generator: whose draws are taken back.
+    generator: a random generator, whose state is restored.
     """
 
     def __init__(self, parts: Iterable[object], generator: torch.Generator) -> None:
@@ -76,14 +76,14 @@ class Transaction:
         self._kept: set[int] = set()  # ids of tensors whose content is remembered
         self._committing = False
 
-    # What those who change something say.
+    # Register changes.
 
     def on_undo(self, undo: Callable[[], object]) -> None:
-        """Call this if the change fails; say so before you change anything. It may be called without need."""
+        """Register an undo function, before the change is made. It may be called even if the change was not made."""
         self._undo.append(undo)
 
     def keep(self, tensors: Iterable[Tensor]) -> None:
-        """Remember what these tensors hold: they are about to be changed in place."""
+        """Remember the values of these tensors, before they are changed in place."""
         new = [tensor for tensor in tensors if id(tensor) not in self._kept]
         if new:
             before = [_spare(tensor) for tensor in new]
@@ -94,7 +94,7 @@ class Transaction:
             self._kept.update(map(id, new))
 
     def keep_buffers(self, network: nn.Module) -> None:
-        """Remember the buffers of a network, which a pass in training mode may change or replace."""
+        """Remember the buffers of a network, which a forward pass in training mode may change or replace."""
         for module in network.modules():
             if module._buffers:
                 held = dict(module._buffers)
@@ -102,7 +102,7 @@ class Transaction:
                 self.keep(part for part in held.values() if part is not None)
 
     def replace(self, tensors: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Let tensors have these values from now on, without a copy."""
+        """Set the data of tensors to these values, without a copy."""
         self._undo.append(functools.partial(_set_data, tensors, [tensor.data for tensor in tensors]))
         _set_data(tensors, values)
 
@@ -124,7 +124,7 @@ class Transaction:
         sums = [*self.norms, *(slope.sum() for slope in self.last_slopes)]
         return all(map(math.isfinite, sums))
 
-    # How it ends.
+    # Commit or abort.
 
     def commit(self) -> None:
         """Make the change final."""
@@ -132,7 +132,7 @@ class Transaction:
         self._finish()
 
     def abort(self) -> None:
-        """Leave everything as it was before; or, if the commit had begun, finish it."""
+        """Undo all changes; or, if the commit had started, finish it."""
         if self._committing:
             self._finish()
             return
@@ -198,9 +198,9 @@ def _set_data(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def atomic(method: Method) -> Method:
-    """Make a method of a learner all or nothing, whatever is raised inside, and one at a time among threads.
+    """A decorator: the method of a learner runs in a transaction, and in one thread at a time.
 
-    Called inside another such method of the same learner, it is part of that one's change.
+    Inside another such method of the same learner, it is part of that transaction.
     """
 
     @functools.wraps(method)
@@ -208,8 +208,8 @@ def atomic(method: Method) -> Method:
         if self.lock.is_held():
             return method(self, *args, **kwargs)
         change = _Change(self)
-        # An interrupt may also come while a failed change is being undone, or at the very end of one that is done.
-        # So both stand twice, and making them twice is as good as once.
+        # An interrupt may also come while a failed change is being undone, or at the very end of a change. So both
+        # calls are made twice; the second has no further effect.
         try:
             try:
                 try:
@@ -264,7 +264,7 @@ class _Change:
 
 @contextmanager
 def suspended() -> Iterator[None]:
-    """Nothing in here is part of a transaction."""
+    """A context without a transaction."""
     outer, _local.transaction = _local.transaction, None
     try:
         yield

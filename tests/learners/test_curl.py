@@ -142,7 +142,7 @@ def test_grey_images_become_black_and_white():
 def test_images_in_colour_are_left_as_they_are():
     learner = CURL("slim-resnet18", seed=0, device="cpu", latent=4, binarised=False)
     x = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
-    assert torch.equal(learner._seen(x / 255), x / 255)
+    assert torch.equal(learner._preprocess(x / 255), x / 255)
     learner.observe(x, [0, 1, 0, 1], 0)
     learner.observe(x, [2, 3, 2, 3], 1)
     generated, _ = learner.copy.generate(3, torch.Generator().manual_seed(0))

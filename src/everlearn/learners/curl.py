@@ -1,4 +1,4 @@
-"""CURL: a generative model with a component per class, which replays what a copy of it remembers."""
+"""CURL: a generative model with one component per class; a copy of it generates samples for replay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CURLSettings(Settings):
     latent: int = 32
     """size of the latent vector z"""
     binarised: bool = True
-    """whether images become black and white, at the middle of the range"""
+    """whether images are binarised, at the middle of the range"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +46,7 @@ class CURLSettings(Settings):
 
 
 class Component(nn.Module):
-    """What is of one class alone: its logit, the posterior q(z | x, y) of its samples, and the prior p(z | y)."""
+    """The parameters of one class: its logit, the posterior q(z | x, y) of its samples, and the prior p(z | y)."""
 
     def __init__(self, features: int, latent: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Component(nn.Module):
 
 
 class Mixture(nn.Module):
-    """A body that all components share, the components, and the decoder that they share."""
+    """A shared body, the components, and a shared decoder."""
 
     def __init__(self, body: nn.Module, features: int, decoder: Decoder) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Mixture(nn.Module):
         self.components = nn.ModuleList()
 
     def stacked(self, name: str) -> Tensor:
-        """One parameter of all components."""
+        """A parameter of all components, stacked."""
         return torch.stack([component.get_parameter(name) for component in self.components])
 
     def logits(self, features: Tensor) -> Tensor:
@@ -74,8 +74,8 @@ class Mixture(nn.Module):
     def posterior(self, features: Tensor, slots: Tensor) -> Gaussian:
         """q(z | x, y) of samples of these classes."""
         weight, bias = self.stacked("posterior.weight"), self.stacked("posterior.bias")
-        said = linear(features, weight.flatten(0, 1), bias.flatten()).view(len(slots), *bias.shape)
-        return _gaussian(said[torch.arange(len(slots), device=slots.device), slots])
+        outputs = linear(features, weight.flatten(0, 1), bias.flatten()).view(len(slots), *bias.shape)
+        return _gaussian(outputs[torch.arange(len(slots), device=slots.device), slots])
 
     def priors(self) -> Gaussian:
         """p(z | y) of each class, a row each."""
@@ -83,14 +83,14 @@ class Mixture(nn.Module):
 
 
 class Copy:
-    """What the model was when a task began, as far as it generates: decoder, priors, and how often classes came."""
+    """A copy of the generative parts at the start of a task: decoder, priors, and the number of samples per class."""
 
     def __init__(self, decoder: Decoder, priors: Gaussian, counts: Tensor) -> None:
         self.decoder, self.priors, self.counts = decoder, priors, counts
 
     @torch.no_grad()
     def generate(self, samples: int, randomness: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Expected samples as rows of values, and their slots, in the proportions in which the classes came."""
+        """Expected samples as rows of values, and their slots, in the proportions of the classes in the stream."""
         slots = torch.multinomial(self.counts, samples, replacement=True, generator=randomness)
         mean, log_variance = (part[slots] for part in self.priors)
         noise = torch.randn(mean.shape, generator=randomness, device=mean.device)
@@ -98,10 +98,10 @@ class Copy:
 
 
 class CURL(Learner):
-    """Continual unsupervised representation learning, told the labels: an auto-encoder with a component per class.
+    """Continual unsupervised representation learning, with labels: an auto-encoder with one component per class.
 
-    Beside each batch it learns from as many samples of the past, which a copy of the model generates that is
-    taken when a task begins. As published it passes over each task many times, which is its horizon.
+    With each batch it learns from as many generated samples of earlier tasks, from a copy of the model made at the
+    start of the task. As in its paper, it makes many epochs over each task, which is its horizon.
 
     >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
@@ -118,8 +118,8 @@ class CURL(Learner):
     needs = frozenset({"t"})
     can_forget = False
     has_head = False
-    tensors_alone = False  # components come with the classes, and copies with the tasks
-    # In batches of 100 a pair of digits takes 10,000 steps, and with as many on what is generated 20,000.
+    tensors_alone = False  # components are added with new classes, and the copy changes with the task
+    # With batches of 100, a pair of digits takes 10,000 steps, and as many on generated samples.
     horizon = Horizon("task", epochs=83)
     Settings = CURLSettings
     settings: CURLSettings
@@ -129,15 +129,15 @@ class CURL(Learner):
         self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
     ) -> None:
         super().__init__(network, seed=seed, device=device, **settings)
-        self._running: int | None = None  # the task that is being learnt
+        self._running: int | None = None  # the current task
         self._counts: NDArray[np.int64] = np.zeros(0, np.int64)  # samples of each class
         self.copy: Copy | None = None
-        self._range: tuple[int, int] | None = None  # of samples that are integers
+        self._range: tuple[int, int] | None = None  # the smallest and largest value of integer samples
 
     # Learning.
 
     def check_task(self, t: Any, method: str) -> int | None:
-        """The task of the batch; if it is another one, what is known now is copied."""
+        """The task of the batch; a new task makes a copy of the model."""
         task = super().check_task(t, method)
         if method == "observe":
             if self.network is not None and task != self._running:
@@ -146,7 +146,7 @@ class CURL(Learner):
         return task
 
     def _take_copy(self) -> None:
-        """What is known now is what will be replayed."""
+        """Copy the model, to generate samples for replay."""
         assert self.network is not None
         decoder = copy.deepcopy(self.network.decoder).requires_grad_(False)
         priors = Gaussian(*(part.detach() for part in self.network.priors()))
@@ -162,9 +162,9 @@ class CURL(Learner):
         return Plan(slots, seeds=seeds)
 
     def learn(self, x: Tensor, plan: Plan) -> None:
-        """A step on the batch and, if there is a copy, one on as many samples that it generates."""
-        self._note_range(x)
-        x = self._seen(as_input(x))
+        """A step on the batch and, if there is a copy, one on as many generated samples."""
+        self._update_range(x)
+        x = self._preprocess(as_input(x))
         for seed in plan.seeds.tolist():
             randomness = torch.Generator(self.device).manual_seed(seed)
             self.step(x, plan.slots, self._noise(len(x), randomness))
@@ -173,7 +173,7 @@ class CURL(Learner):
                 self.step(self._as_samples(old).view_as(x), old_slots, self._noise(len(x), randomness))
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
-        """One step down −log p(x | z) + KL(q(z | x, y) ‖ p(z | y)) − log q(y | x), with the noise that is given."""
+        """One step on −log p(x | z) + KL(q(z | x, y) ‖ p(z | y)) − log q(y | x), with the given noise."""
         self._adam.descend(self.loss(x, slots, replay[0]).mean())
 
     def loss(self, x: Tensor, slots: Tensor, noise: Tensor) -> Tensor:
@@ -185,21 +185,21 @@ class CURL(Learner):
         bound = evidence_bound(flat(x), self.network.decoder, posterior, noise, priors)
         return -bound - self.network.logits(features).log_softmax(1).gather(1, slots[:, None])[:, 0]
 
-    def _seen(self, x: Tensor) -> Tensor:
-        """Samples as the model sees them: images in black and white, if they are to be so."""
+    def _preprocess(self, x: Tensor) -> Tensor:
+        """The input of the model: binarised images, if the setting says so."""
         return (x > 0.5).float() if self.settings.binarised and self.sample_type == torch.uint8 else x
 
-    def _note_range(self, x: Tensor) -> None:
-        """Remember the smallest and largest of samples that are integers, as tokens are."""
+    def _update_range(self, x: Tensor) -> None:
+        """Update the range of integer samples, such as tokens."""
         if not x.is_floating_point() and x.dtype != torch.uint8:
             low, high = (int(part) for part in torch.aminmax(x))
             before = self._range or (low, high)
             self._range = min(before[0], low), max(before[1], high)
 
     def _as_samples(self, generated: Tensor) -> Tensor:
-        """What was generated, as the samples are that came: integers stay those of a range that was seen."""
+        """Generated samples in the type of the stream's samples; integers are clamped to the range seen."""
         if self._range is None or self.sample_type is None:
-            return self._seen(generated)
+            return self._preprocess(generated)
         return generated.round().clamp(*self._range).to(self.sample_type)
 
     def _noise(self, samples: int, randomness: torch.Generator) -> Tensor:
@@ -214,40 +214,40 @@ class CURL(Learner):
         return self.network.logits(self.features(x))
 
     def features(self, x: Tensor) -> Tensor:
-        """What all components are given."""
+        """The output of the shared body."""
         assert self.network is not None
-        features: Tensor = self.network.body(self._seen(x))
+        features: Tensor = self.network.body(self._preprocess(x))
         return features
 
     def changing_parts(self) -> list[object]:
-        """The optimiser changes too."""
+        """The optimiser, too."""
         parts = super().changing_parts()
         return parts if self.network is None else [*parts, self._adam]
 
     def copy_for_snapshot(self, frozen: Any) -> None:
-        """A snapshot has its own copy of what changes."""
+        """Drop the optimiser and the copy, which predictions do not use."""
         frozen._adam = frozen.copy = None
 
-    # The first batch, and room for classes.
+    # The first batch and new classes.
 
     def begin(self, x: Tensor) -> None:
-        """Size everything by the first batch."""
+        """Set up the model for samples like those of the first batch."""
         self._first = tuple(x.shape[1:]), x.dtype
         super().begin(x)
 
     def trained_network(self) -> nn.Module | None:
-        """What a batch passes in training mode."""
+        """The shared body."""
         return None if self.network is None else self.network.body
 
     def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
-        """The named network for samples of this shape, if it can model them."""
+        """Build the named network for samples of this shape; raises a ValueError if it can't model them."""
         body, _ = trunk(name, shape, self.settings.hidden)
         if name == "slim-resnet18" and (shape[1] % 4 or shape[2] % 4):
             raise ValueError(f"curl generates images whose sides are multiples of 4, not {list(shape)}")
         return body
 
     def install(self, network: nn.Module, features: int) -> None:
-        """Start with a network that gives so many features."""
+        """Start with a body with this number of features."""
         shape, kind = self._first
         likelihood: Likelihood = "bits" if kind == torch.uint8 else "real"
         convolutional = self.given == "slim-resnet18"
@@ -257,7 +257,7 @@ class CURL(Learner):
         self._adam = Adam(self.parameters, self.settings.learning_rate)
 
     def open_classes(self, classes: int) -> None:
-        """A component for each new class."""
+        """Add a component for each new class."""
         self.newest = self.batches
         assert self.network is not None
         components, known = self.network.components, len(self.network.components)
@@ -274,7 +274,7 @@ class CURL(Learner):
     # Resources and state.
 
     def footprint(self) -> dict[str, int]:
-        """Bytes of the components, of the copy, and of what the optimiser remembers."""
+        """Bytes of the components, of the copy, and of the state of the optimiser."""
         if self.network is None:
             return {"components": 0, "copy": 0, "optimiser": 0}
         components = sum(part.nbytes for part in self.network.components.parameters())
@@ -288,7 +288,7 @@ class CURL(Learner):
         return weights | self.copy.priors._asdict() | {"counts": self.copy.counts}
 
     def extra_state(self) -> State:
-        """What it holds beside the network."""
+        """The tensors besides the network."""
         state: State = {f"copy.{name}": part for name, part in self._copied().items()}
         state |= {f"adam.{name}": part for name, part in self._adam.state().items()}
         running = [] if self._running is None else [self._running]
@@ -298,7 +298,7 @@ class CURL(Learner):
         return state | {"counts": counts, "running": torch.tensor(running, dtype=torch.int64)}
 
     def restore_extra(self, state: State) -> None:
-        """Load what `extra_state` gave."""
+        """Load the tensors that `extra_state` returned."""
         assert self.network is not None
         self._adam.restore({name: state[f"adam.{name}"] for name in self._adam.state()})
         self._counts = state["counts"].cpu().numpy().copy()

@@ -1,1 +1,1 @@
-"""What makes a step fast or better: optimisers, CUDA graphs, views of images."""
+"""Optimisers, CUDA graphs, averaged weights and image augmentation."""

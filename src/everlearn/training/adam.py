@@ -1,4 +1,4 @@
-"""Adam, for parameters that come while it runs, with a state that a learner can save."""
+"""Adam, for parameters that are added during training, with a state that a learner can save."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from everlearn.transaction import current
 
 __all__ = ["Adam"]
 
-FIRST, SECOND = 0.9, 0.999  # how much of each moment stays at a step
+FIRST, SECOND = 0.9, 0.999  # decay of the two moments
 TINY = 1e-8
 
 
 class Adam:
-    """Steps of a size of their own for every parameter, by the first two moments of its gradient.
+    """The Adam optimiser.
 
     >>> weight = torch.ones(2, requires_grad=True)
     >>> adam = Adam([weight], learning_rate=0.1)
@@ -37,16 +37,16 @@ class Adam:
         clip: float | None = None,
     ) -> None:
         self.learning_rate = learning_rate
-        self.decay = decay  # weight of the squared parameters in the loss
-        self.clip = clip  # the largest size of an entry of a gradient
+        self.decay = decay  # weight decay, the weight of the squared parameters in the loss
+        self.clip = clip  # the largest absolute value of an entry of a gradient
         self.parameters: list[Tensor] = []
         self._first: list[Tensor] = []
         self._second: list[Tensor] = []
-        self._ages: list[int] = []  # steps that each parameter has made
+        self._ages: list[int] = []  # the number of steps of each parameter
         self.add(parameters)
 
     def add(self, parameters: Iterable[Tensor]) -> None:
-        """Optimise these as well from now on."""
+        """Add parameters."""
         new = list(parameters)
         self.parameters = [*self.parameters, *new]
         self._first = [*self._first, *(torch.zeros_like(part) for part in new)]
@@ -54,14 +54,14 @@ class Adam:
         self._ages = [*self._ages, *(0 for _ in new)]
 
     def descend(self, loss: Tensor) -> None:
-        """One step down a loss that depends on all parameters."""
+        """One step on a loss that depends on all parameters."""
         self.step(list(torch.autograd.grad(loss, self.parameters)))
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor]) -> None:
-        """One step against a gradient, given by parameter; it may be overwritten.
+        """One step with these gradients, one for each parameter; they may be overwritten.
 
-        The moments and parameters get new tensors, so that a step which fails leaves the old ones.
+        Moments and parameters get new tensors, so that a failed step leaves the old ones.
         """
         finite_norm(gradients)
         if self.decay:
@@ -73,7 +73,7 @@ class Adam:
         second = torch._foreach_mul(self._second, SECOND)
         torch._foreach_addcmul_(second, gradients, gradients, value=1 - SECOND)
         ages = [age + 1 for age in self._ages]
-        # Both moments began at 0, and are divided by how much of them is not that.
+        # Bias correction of the moments, which are initialised with 0.
         spread = torch._foreach_sqrt(second)
         torch._foreach_div_(spread, [math.sqrt(1 - SECOND**age) for age in ages])
         torch._foreach_add_(spread, TINY)
@@ -92,12 +92,12 @@ class Adam:
         return sum(part.nbytes for part in (*self._first, *self._second))
 
     def state(self) -> dict[str, Tensor]:
-        """What it remembers, in a few tensors."""
+        """The state, in a few tensors."""
         moments = (torch.cat([part.flatten() for part in parts]) for parts in (self._first, self._second))
         return dict(zip(("first", "second"), moments, strict=True)) | {"ages": torch.tensor(self._ages)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Remember what `state` gave, of parameters of the same sizes."""
+        """Load a state that `state` returned, for parameters of the same sizes."""
         sizes = [part.numel() for part in self.parameters]
         for name, mine in (("first", self._first), ("second", self._second)):
             if len(state[name]) != sum(sizes):
@@ -111,5 +111,5 @@ class Adam:
             or len(ages) != len(sizes)
             or not all(type(age) is int and age >= 0 for age in ages)
         ):
-            raise ValueError(f"Adam counts the steps of {len(sizes)} parameters, but the state has others")
+            raise ValueError(f"Adam has {len(sizes)} parameters, but the state has other numbers of steps")
         self._ages = ages

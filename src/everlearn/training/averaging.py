@@ -1,4 +1,4 @@
-"""Averaged weights: a second network, the moving average of the first, to predict with."""
+"""Averaged weights: the moving average of a network, used for predictions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["WeightAverage"]
 
 
 class WeightAverage:
-    """The average of a network's weights, batch-norm's statistics included.
+    """The average of a network's weights, including the statistics of batch norm.
 
-    The decay never reaches further back than the newest class: while that is `age` batches old, it is at most
-    (1 + age) / (10 + age). So a short task at a stream's end isn't drowned by what came before.
+    While the newest class is `age` batches old, the decay is at most (1 + age) / (10 + age). So a short task at the
+    end of a stream is not dominated by earlier ones.
 
-    before: the average so far, where the network has grown; what is new starts as it is.
+    before: the average so far, if the network has grown; new weights start with their current values.
     """
 
     def __init__(self, network: nn.Module, before: WeightAverage | None = None) -> None:
@@ -34,7 +34,7 @@ class WeightAverage:
 
     @staticmethod
     def _floats(network: nn.Module) -> list[Tensor]:
-        """The tensors that are averaged, each once: layers may share one."""
+        """The tensors that are averaged, each once, since layers may share one."""
         parts: dict[str, Tensor] = dict(network.named_parameters(remove_duplicate=False))
         parts |= dict(network.named_buffers(remove_duplicate=False))
         saved = (parts[name] for name in network.state_dict(keep_vars=True) if name in parts)
@@ -42,7 +42,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def follow(self, decay: float, age: Tensor) -> None:
-        """Move towards the weights as they are now. Tensors alone."""
+        """Move towards the current weights. Tensor operations only."""
         if not self._means:  # a fixed embedding
             return
         transaction = current()
@@ -59,7 +59,7 @@ class WeightAverage:
         if transaction is None:
             move()
         else:
-            transaction.at_commit(Update(self._means, move))  # when the weights have moved
+            transaction.at_commit(Update(self._means, move))  # after the update of the weights
 
     def forget(self, slot: int) -> None:
         """Remove the logit of a class, if there are any; those after it move down by one."""
@@ -68,7 +68,7 @@ class WeightAverage:
                 part.data = torch.cat([part[:slot], part[slot + 1 :]])
 
     def copy(self) -> WeightAverage:
-        """The same, which stays as it is."""
+        """A copy that does not follow the network."""
         return WeightAverage(self.network)
 
     def nbytes(self) -> int:

@@ -13,28 +13,28 @@ from everlearn.transaction import suspended
 
 __all__ = ["Captured", "Graphed"]
 
-# How often a shape is met eagerly before it is worth a graph; libraries also set themselves up meanwhile.
+# How often a shape is run eagerly before a graph is captured; libraries are also initialised in these runs.
 EAGER_FIRST = 3
 
 Shapes = tuple[torch.Size, ...]
 
 
 class Graphed(Protocol):
-    """What is called in place of a tensor-only function, and may have recorded the tensors that it works on."""
+    """A replacement for a function of tensor operations only, which may have recorded the tensors it uses."""
 
     def __call__(self, *inputs: Any) -> None:
-        """Do what the function does with these."""
+        """Call the function with these inputs."""
 
     def forget(self) -> None:
-        """Drop what was recorded: the tensors were replaced."""
+        """Drop all recordings, since the tensors were replaced."""
 
 
 class Captured:
-    """Calls `function`, as a CUDA graph for every shape of input that comes again and again.
+    """Calls `function`, as a CUDA graph for every input shape that occurs repeatedly.
 
-    The function works on tensors on the GPU in place, allocates nothing that outlives it, and never
-    asks the device for a value. Irregular shapes (a first batch, a short last one) run eagerly.
-    Whoever replaces a tensor that the function uses calls `forget`.
+    The function changes tensors on the GPU in place, allocates nothing that outlives it, and never reads a value
+    from the device. Irregular shapes (a first batch, a short last one) run eagerly. Code that replaces a tensor
+    used by the function must call `forget`.
 
     An input is a tensor, or an object with `arrays()`, its tensors, and `filled(tensors)`, one like it with others.
     """
@@ -44,7 +44,7 @@ class Captured:
         self.forget()
 
     def forget(self) -> None:
-        """Drop all graphs: the tensors they work on were replaced."""
+        """Drop all graphs, since the tensors they use were replaced."""
         self._met: Counter[Shapes] = Counter()
         self._graphs: dict[Shapes, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
 

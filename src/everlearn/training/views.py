@@ -1,4 +1,4 @@
-"""Random changes of images, on the device and in tensors alone: one number per image says which."""
+"""Random augmentation of images, on the device and in tensor operations only: one number per image chooses it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def image_size(what: str, shape: tuple[int, ...], width: int | None = None) -> t
     if len(shape) == 3 and shape[2] <= 4 < min(shape[:2]):
         raise ValueError(
             f"{what} takes images [planes, height, width], and {list(shape)} looks like [height, width, planes]: "
-            "bring them round with x.movedim(-1, 1)"
+            "transpose them with x.movedim(-1, 1)"
         )
     if width is None and len(shape) >= 2:
         return shape[-2], shape[-1]
@@ -51,15 +51,15 @@ def mirrored(x: Tensor, width: int) -> Tensor:
 
 
 class Change(ABC):
-    """What may be done to every image of a batch, each in a way of its own."""
+    """A random change of every image of a batch."""
 
     @abstractmethod
     def count(self, images: int) -> int:
-        """How many ways there are in a batch of so many images; each has a number."""
+        """The number of possible changes in a batch of this size."""
 
     @abstractmethod
     def __call__(self, x: Tensor, numbers: Tensor) -> Tensor:
-        """Each image as its number says."""
+        """Change each image as its number says."""
 
     def nbytes(self) -> int:
         """Bytes held."""
@@ -67,7 +67,7 @@ class Change(ABC):
 
 
 class Views(Change):
-    """All views of an image that an augmentation knows: it is shifted, with 0 where nothing was, and may be mirrored.
+    """All views of an augmentation: the image is shifted, padded with 0, and may be mirrored.
 
     shape: of one image, the last two sizes being its height and width; or flat, `[pixels]`, with `width` given.
 
