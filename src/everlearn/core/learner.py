@@ -3,8 +3,7 @@
 `observe` works on the host: it checks the input, maps labels to slots, makes the plan (what is replayed and what is
 stored), and moves data to the device. `step` is the method itself, in tensor operations only.
 
-What a learner can do besides learning is in the files next to this one: validation, setup, prediction,
-delayed_labels, forget, merge, snapshot and state.
+The rest is in the files next to this one: validation, setup, prediction, delayed_labels, forget, merge, state.
 """
 
 from __future__ import annotations
