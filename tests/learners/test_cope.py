@@ -139,3 +139,11 @@ def test_samples_of_zeros_do_not_upset_the_network():
     for start in range(0, 40, 4):
         learner.observe(x[start : start + 4], y[start : start + 4])
     assert max(part.abs().max() for part in learner.parameters) < 10
+
+
+def test_a_step_of_sgd_on_a_network_without_parameters_does_nothing():
+    learner = CoPE("identity", memory_size=4, device="cpu")
+    learner.observe(torch.eye(4), list("abab"))
+    before = learner.prototypes
+    learner.descend(torch.zeros(()))
+    assert all(torch.equal(learner.prototypes[label], before[label]) for label in before)

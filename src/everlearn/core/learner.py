@@ -216,8 +216,9 @@ class Learner(ABC):
         return features
 
     def descend(self, loss: Tensor) -> None:
-        """One SGD step on a loss, by autograd."""
-        self.sgd.step(torch.autograd.grad(loss, self.parameters))
+        """One SGD step on a loss, by autograd; nothing where the network has nothing to train."""
+        if self.parameters:
+            self.sgd.step(torch.autograd.grad(loss, self.parameters))
 
     def seeded(self) -> DrawFrom:
         """A context in which random numbers are drawn with a seed from the learner's generator."""

@@ -101,9 +101,7 @@ class SGD:
             gradients = torch._foreach_mul(gradients, share)
         if transaction is not None:
             transaction.norms.append(norm)  # whether it is finite is asked when the batch is done
-        if (
-            transaction is None or norm.is_cuda
-        ):  # a captured graph works on the tensors, so that these must stay
+        if transaction is None or norm.is_cuda:  # a captured graph uses these very tensors
             if transaction is not None:
                 transaction.keep(self._parameters)
             torch._foreach_add_(self._parameters, gradients, alpha=-self.learning_rate)
