@@ -61,8 +61,8 @@ def judged(run: Run, job: Job) -> Row:
     """The accuracy of a run at its end, the mean over the tasks: in every way to predict that its learner has."""
     row: Row = {"learner": job.learner, "stream": job.stream, "imbalance": job.imbalance, "seed": job.seed}
     row |= {"settings": job.settings, "seconds": run.result().seconds}
-    for name, told in ways(run.learner).items():
-        run.learner.settings = dataclasses.replace(run.learner.settings, **told)
+    for name, setting in ways(run.learner).items():
+        run.learner.settings = dataclasses.replace(run.learner.settings, **setting)
         hits = [
             sum(a == b for a, b in zip(run.learner.predict(x), y.tolist(), strict=True)) / len(y)
             for x, y in run.stream.tests
@@ -81,9 +81,9 @@ def ways(learner: Learner) -> dict[str, dict[str, bool]]:
     ):  # digits, or no images
         return prototypes
     return {
-        f"{name}, mirrored".removeprefix(", ") if mirrored else name: told | {"mirrored": mirrored}
+        f"{name}, mirrored".removeprefix(", ") if mirrored else name: setting | {"mirrored": mirrored}
         for mirrored in (False, True)
-        for name, told in prototypes.items()
+        for name, setting in prototypes.items()
     }
 
 

@@ -8,7 +8,7 @@ the bytes of the operational memory at the end (`footprint()`) and the peak of t
 `benchmark.png`. Every process takes turns between its learner and the bare step, so that a busy machine slows both.
 On the CPU a second is one that the core was at work for this process; what is slow is stopped after 10 of them.
 Peers (benchmarks/peers.py) run in the interpreter that is named, by default this one; one that can't be imported
-there is skipped, in words.
+there is skipped, with a message.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def peer_apart(name: str, python: str, batches: int) -> Measured | None:
 
 
 def answer(name: str, words: list[str]) -> Measured | None:
-    """What a process measured; None, and why, where it could not."""
+    """The measurement of a process; None, with the reason printed, if it failed."""
     try:
         done = subprocess.run(words, capture_output=True, text=True)
     except OSError as error:

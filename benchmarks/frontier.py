@@ -25,7 +25,7 @@ def cost(settings: dict[str, Any]) -> float:
 
 
 class Point(NamedTuple):
-    """What one setting came to, with the better kind of prototypes, in the mean over seeds."""
+    """The result of one setting with the better kind of prototypes, as the mean over seeds."""
 
     cost: float
     accuracy: float  # on validation, in percent

@@ -37,7 +37,7 @@ def bound_memory(gigabytes: int) -> None:
 
 
 def fuzz(names: list[str], attacks: int, seed: int, folder: Path, large: bool) -> list[Fuzzer]:
-    """Attack these learners, so many times in all."""
+    """Attack these learners this many times in total."""
     signal.signal(signal.SIGALRM, too_slow)
     fuzzers = [Fuzzer(name, seed, folder) for name in names]
     for fuzzer in fuzzers:
@@ -54,7 +54,7 @@ HEADINGS = ("tried", "refused", "accepted", "raw errors", "changed after a refus
 
 
 def table(fuzzers: list[Fuzzer]) -> str:
-    """What became of the attacks, by learner."""
+    """The outcomes of the attacks, by learner."""
     rows = [("learner", *HEADINGS)]
     rows += [(fuzzer.name, *(f"{fuzzer.judge.counts[key]:,}" for key in COLUMNS)) for fuzzer in fuzzers]
     rows.append(("all", *(f"{sum(fuzzer.judge.counts[key] for fuzzer in fuzzers):,}" for key in COLUMNS)))

@@ -38,7 +38,7 @@ SHORTER = {"curl": Horizon("task", epochs=2), "iid-offline": Horizon("stream", e
 
 
 def go(name: str, seed: int, path: Path) -> Result:
-    """The run, from wherever it is."""
+    """The run, resumed from its checkpoint if there is one."""
     source = stream("split-digits", seed=seed)
     made = learner(name, source, seed=seed, device="cpu", **{"hidden": 64} | SMALLER.get(name, {}))
     evaluator = Evaluator(EVERY, transitions=False, prequential=True)
@@ -62,10 +62,11 @@ def go_and_be_killed(name: str, seed: int, path: Path, seconds: float) -> bool:
 
 def metrics(result: Result) -> list[object]:
     """Everything that was measured."""
-    looks = [
-        (look.samples, look.accuracies, look.exemplars, look.confusion.tolist()) for look in result.history
+    evaluations = [
+        (evaluation.samples, evaluation.accuracies, evaluation.exemplars, evaluation.confusion.tolist())
+        for evaluation in result.history
     ]
-    return [looks, result.correct, result.sizes, result.samples]
+    return [evaluations, result.correct, result.sizes, result.samples]
 
 
 def batches_in(path: Path) -> int:
@@ -83,7 +84,7 @@ def same_learner(path: Path, other: Path) -> bool:
 
 @dataclasses.dataclass
 class Row:
-    """What became of a learner's runs."""
+    """The outcome of a learner's runs."""
 
     runs: int = 0
     kills: int = 0

@@ -4,7 +4,7 @@
 
 One core, 20 features, an MLP of 2 x 64, four classes. A batch is so many new records and as many replayed; the bare
 step is `loss.backward()` and `optim.SGD` on as many samples as both, already in a tensor. All are timed in turns in
-one process, so that a busy machine slows all; rates and ratios are of medians. Records per second are told by the
+one process, so that a busy machine slows all; rates and ratios are of medians. Records per second are measured by the
 clock on the wall, and by the time that the core was at work on this process, which other processes do not take from.
 """
 
@@ -76,8 +76,8 @@ def deep_river(batch_size: int) -> Step | None:
 
     module = torch.nn.Sequential(trunk("mlp", (FEATURES,), HIDDEN)[0], torch.nn.Linear(HIDDEN, CLASSES))
     model = Classifier(module=module, loss_fn="cross_entropy", optimizer_fn="sgd", lr=0.01)
-    told = records()
-    batches = [told[start : start + batch_size] for start in range(0, len(told), batch_size)]
+    stream = records()
+    batches = [stream[start : start + batch_size] for start in range(0, len(stream), batch_size)]
     frames = [
         (pandas.DataFrame([x for x, _ in batch]), pandas.Series([y for _, y in batch])) for batch in batches
     ]

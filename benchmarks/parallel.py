@@ -3,7 +3,7 @@
     python benchmarks/parallel.py [--stream split-mnist] [--seeds 5] [--cores 2]
 
 Seeds run in processes of one thread each, so a seed never takes less time than alone: five seeds on two cores are
-three rounds, at best 5/3 of the speed. The rate while all cores are at work is told beside it: as many times as
+three rounds, at best 5/3 of the speed. The rate while all cores are at work is printed beside it: as many times as
 there are cores, less what they take from each other. Linux alone, where a process can be given its cores.
 """
 
@@ -49,7 +49,7 @@ def main() -> None:
     together, rate_together = run(words, set(available[: options.cores]))
     rounds = math.ceil(options.seeds / options.cores)
     print(
-        f"{options.seeds} seeds of {options.stream}, all told: {alone:.1f} s on one core, {together:.1f} s on"
+        f"{options.seeds} seeds of {options.stream}, in total: {alone:.1f} s on one core, {together:.1f} s on"
     )
     print(
         f"{options.cores}: {alone / together:.2f} times as fast; {rounds} rounds allow {options.seeds / rounds:.2f}"

@@ -54,7 +54,7 @@ def observing_with(learner: Learner, network: str, classes: int) -> Callable[[],
         (torch.randint(0, 256, (10, *SHAPES[network]), dtype=torch.uint8), torch.randint(0, classes, (10,)))
         for _ in range(100)
     ]
-    tasks = [task for task in range(5) for _ in range(160)]  # for those who must be told; the last one stays
+    tasks = [task for task in range(5) for _ in range(160)]  # for learners that need t; the last one stays
     endless = zip(itertools.cycle(batches), itertools.chain(tasks, itertools.repeat(4)), strict=False)
 
     def step() -> None:
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument(
         "--learners", nargs="*", choices=captured, help="by default all whose step is tensors alone"
     )
-    parser.add_argument("--compile", action="store_true", help="also by torch.compile; its cost is told")
+    parser.add_argument("--compile", action="store_true", help="also by torch.compile; also prints its cost")
     options = parser.parse_args()
     network = options.network
     torch.set_num_threads(1)

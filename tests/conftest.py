@@ -19,7 +19,7 @@ import pytest
 
 from everlearn.streams import dataset_files, datasets
 
-# A slow machine is no failed test.
+# Hypothesis must not fail a test because a machine is slow.
 hypothesis.settings.register_profile("everlearn", deadline=None)
 hypothesis.settings.load_profile("everlearn")
 

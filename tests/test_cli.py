@@ -1,4 +1,4 @@
-"""The command as a person types it."""
+"""The command line, called as a user does."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ QUICK = ["--hidden", "20", "--iterations", "1", "--memory-size", "30", "--imbala
 
 
 def typed(capsys, *words):
-    """What a command answers: exit code, standard output, standard error."""
+    """The exit code, standard output and standard error of a command."""
     try:
         code = main([str(word) for word in words])
     except SystemExit as stop:
@@ -171,7 +171,7 @@ def test_epochs_are_of_the_learners_own_horizon(capsys):
     assert code == 0
     settings = json.loads(out)["settings"]
     assert settings["horizon"] == {"extent": "stream", "samples": None, "epochs": 1}
-    assert settings["scenario"] == "iid"  # which it asks for itself
+    assert settings["scenario"] == "iid"  # which the learner requires
     assert "times, as published" not in err
 
 

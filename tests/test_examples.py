@@ -16,7 +16,7 @@ EXPECTED = {
     "resume_after_a_kill.py": ["bit-identical to an uninterrupted learner: True"],
 }
 
-# Those that would take long are asked for a part.
+# Arguments for a shorter run of slow examples.
 WORDS = {"compare_on_a_recording.py": ["finetune", "cope"]}
 
 

@@ -1,4 +1,4 @@
-"""What a notebook shows of an object: HTML that is well-formed, with nothing from outside in it."""
+"""The HTML of objects in a notebook: well-formed, with every value escaped."""
 
 from xml.etree import ElementTree
 

@@ -1,4 +1,4 @@
-"""The package as a stranger meets it: imports, README, wheel."""
+"""The package as a new user gets it: imports, README, wheel."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The site of docs/: it builds without a complaint, and with one where a link is broken or a page is forgotten."""
+"""The site of docs/ builds without warnings; a broken link or a page missing from the navigation gives one."""
 
 import re
 import shutil
@@ -76,7 +76,7 @@ MISTAKES = {
 
 @pytest.fixture
 def copied(tmp_path):
-    """What the site is made of, without the API pages, which take most of the time."""
+    """The sources of the site, without the API pages, which take most of the time."""
     for name in ("docs", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "REPRODUCIBILITY.md", tmp_path)

@@ -25,7 +25,7 @@ __all__ = ["Fuzzer"]
 
 
 class Fuzzer:
-    """Attacks one learner, and counts what comes of it."""
+    """Attacks one learner, and counts the outcomes."""
 
     def __init__(self, name: str, seed: int, folder: Path) -> None:
         self.name, self.path = name, folder / "state.safetensors"
@@ -85,7 +85,7 @@ class Fuzzer:
         learner.observe(x, inputs.good_labels(self.rng), 0 if self.bound else None)
 
     def _still_works(self, what: str, learner: Any, data: str, forged: bool = False) -> None:
-        """A learner that accepted something must go on; with forged weights it may say that it can't."""
+        """A learner that accepted something must go on; with forged weights it may raise a clear error."""
         for word, call in {
             "a good batch": lambda: self._good(learner, data),
             "predict": lambda: learner.predict(self._x(data)),

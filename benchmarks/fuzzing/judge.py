@@ -1,4 +1,4 @@
-"""One call at a time: whether it is accepted or refused, and what it leaves behind."""
+"""One call at a time: whether it is accepted or refused, and the state afterwards."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class TooSlow(BaseException):
 
 
 def too_slow(number: int, frame: FrameType | None) -> None:
-    """What the alarm does."""
+    """The handler of the alarm."""
     raise TooSlow
 
 
 class Judge:
-    """Makes calls of one learner, and counts what comes of them.
+    """Makes calls of one learner, and counts the outcomes.
 
     drop: what to do with a learner whose state is broken.
     """
@@ -36,7 +36,7 @@ class Judge:
         self.findings: dict[str, tuple[int, str]] = {}
 
     def accepts(self, what: str, learner: Any, call: Callable[[], Any]) -> bool:
-        """Make a call; whether it was accepted, and left a sound state."""
+        """Make a call; whether it was accepted, and left a valid state."""
         before = digest(learner)
         self.counts["tried"] += 1
         signal.alarm(SECONDS)

@@ -18,7 +18,7 @@ __all__ = ["Expected", "expected", "interrupt", "what_is_wrong"]
 
 @dataclasses.dataclass
 class Expected:
-    """A learner in one of the states allowed: the state, what it predicts, and what it is a batch later."""
+    """A learner in one of the states allowed: the state, its predictions, and the state a batch later."""
 
     state: dict[str, Any]
     predicted: Any
@@ -26,7 +26,7 @@ class Expected:
 
 
 def predicted(learner: Any) -> Any:
-    """What a learner says of some samples, to the bit."""
+    """The predictions of a learner for some samples, to the bit."""
     x, _ = batch("abcde", 77)
     if not learner.classes:
         return None

@@ -1,4 +1,4 @@
-"""What can be seen of a learner and of the process from outside, bit by bit."""
+"""The visible state of a learner and of the process, bit by bit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def process() -> tuple[Any, ...]:
 
 
 def in_another_thread(function: Callable[[], Any]) -> Any:
-    """What a function gives in another thread, or None if it waits for a lock that nobody will release."""
+    """The result of a function in another thread, or None if it waits for a lock that nobody will release."""
     given: list[Any] = []
 
     def call() -> None:

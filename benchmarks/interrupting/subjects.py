@@ -130,7 +130,7 @@ def batch(labels: str, seed: int) -> tuple[Tensor, list[str]]:
 
 
 def task(learner: Any, t: int = 0) -> int | None:
-    """The task of a batch, for a learner that must be told."""
+    """The task of a batch, for a learner that needs it."""
     return t if "t" in learner.needs else None
 
 

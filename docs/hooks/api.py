@@ -1,4 +1,4 @@
-"""The API pages: one per room, made from the docstrings. A new learner's file is found by itself."""
+"""Generates the API pages from the docstrings, one per package. New learners are found automatically."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mkdocs.structure.files import File, Files
 
 LEARNERS = Path(__file__).parents[2] / "src" / "everlearn" / "learners"
 
-# Room: a sentence about it, and what is shown of it, in this order.
-ROOMS = {
+# Package: a sentence about it, and the members to show, in this order.
+PACKAGES = {
     "learners": (
         "The contract that all learners share, then one class per method with its settings.",
         [
@@ -26,7 +26,7 @@ ROOMS = {
         ],
     ),
     "streams": (
-        "S: what arrives. A stream by name, your own, recordings, the horizon and the paradigms.",
+        "S: the data. Streams by name, your own, recordings, the horizon and the paradigms.",
         [
             "streams.stream",
             "streams.names",
@@ -41,7 +41,7 @@ ROOMS = {
         ],
     ),
     "memory": (
-        "M: what is kept. Replay memories, prototypes, the table of labels.",
+        "M: the memory. Replay memories, prototypes, the table of labels.",
         [
             "memory.base.ReplayMemory",
             "memory.class_balanced.BalancedMemory",
@@ -66,7 +66,7 @@ ROOMS = {
         ],
     ),
     "engine": (
-        "How a learner meets a stream.",
+        "Running a learner on a stream.",
         ["engine.loop.run", "engine.result.Result", "engine.clock.Clock", "engine.preconditions.StreamError"],
     ),
     "experiments": (
@@ -84,25 +84,25 @@ ROOMS = {
         "The paper as data: its experiments and claims, the comparison with its numbers, the report.",
         ["paper.reproduce", "paper.experiment", "paper.tables", "paper.claims", "paper.report"],
     ),
-    "adapters": ("In scikit-learn and in River.", ["adapters.sklearn", "adapters.river"]),
+    "adapters": ("Learners as estimators of scikit-learn and River.", ["adapters.sklearn", "adapters.river"]),
 }
 
-# The contract is shown whole, though it is written in parts.
+# The contract, with members that are defined in base classes.
 OPTIONS = {"core.learner.Learner": "\n    options:\n      inherited_members: true"}
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add a page for each room."""
-    for room, (sentence, shown) in ROOMS.items():
-        names = shown + (_methods() if room == "learners" else [])
+    """Add a page for each package."""
+    for package, (sentence, shown) in PACKAGES.items():
+        names = shown + (_methods() if package == "learners" else [])
         blocks = "\n\n".join(f"::: everlearn.{name}{OPTIONS.get(name, '')}" for name in names)
-        page = f"# {room.capitalize()}\n\n{sentence}\n\n{blocks}\n"
-        files.append(File.generated(config, f"api/{room}.md", content=page))
+        page = f"# {package.capitalize()}\n\n{sentence}\n\n{blocks}\n"
+        files.append(File.generated(config, f"api/{package}.md", content=page))
     return files
 
 
 def _methods() -> list[str]:
-    """Every class in learners/ that has a name, each with its settings where it has its own."""
+    """All classes in learners/ that have a name, each with its own settings, if any."""
     found = []
     for path in sorted(LEARNERS.glob("*.py")):
         kinds = [part for part in ast.parse(path.read_text("utf-8")).body if isinstance(part, ast.ClassDef)]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from everlearn.streams.recording import record as record
     from everlearn.streams.recording import replay as replay
 
-# What a user imports, and where it lives: loaded when it is first asked for.
+# The public names, and the modules that define them; each is imported on first use.
 _HOMES = {
     "Clock": "everlearn.engine.clock",
     "CoPE": "everlearn.learners.cope",

@@ -1,8 +1,7 @@
-"""How many threads torch computes with: a learner's own number, whatever the process has.
+"""Sets torch's number of threads while a learner computes.
 
-Sums over several threads are taken in another order and differ in the last bit. So that a learner gives the same
-numbers everywhere, its work is done with the number of threads in its settings, and then the process has its own
-again.
+The number of threads changes the order of sums, and so their last bits. To get the same results everywhere, a learner
+computes with the number of threads in its settings. Afterwards the number of the process is restored.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ import torch
 
 __all__ = ["ThreadCount", "computing_with"]
 
-# torch's number is each thread's own, but that of its matrix products is the process's: it is given back when
-# nobody computes any more, and learners that want different numbers wait for each other.
+# torch's number of threads is per thread, but that of its matrix products is per process. So it is restored when no
+# learner computes any more, and learners with different numbers wait for each other.
 _lock = threading.Lock()
 _active: dict[ThreadCount, int] = {}
 
-WAIT = 0.001  # seconds between two looks at whether others are done, where they want another number
+WAIT = 0.001  # seconds between two checks whether learners with another number are done
 
 
 class ThreadCount:
-    """So many threads between `enter` and `leave`, which may be called more than once."""
+    """Sets the number of threads between `enter` and `leave`; `leave` may be called more than once."""
 
     __slots__ = ("_before", "_owner", "threads")
 
@@ -36,7 +35,7 @@ class ThreadCount:
         self._owner = threading.get_ident()
 
     def enter(self) -> None:
-        """Compute with this number of threads."""
+        """Set this number of threads; waits while another thread computes with a different one."""
         while True:
             with _lock:
                 if not _active or not self._must_wait():
@@ -51,7 +50,7 @@ class ThreadCount:
         return any(count.threads != self.threads for count in others)
 
     def leave(self) -> None:
-        """Give the process its own number of threads back."""
+        """Restore the number of threads from before."""
         with _lock:
             _active.pop(self, None)
             mine = [count.threads for count in _active if count._owner == self._owner]
@@ -63,7 +62,7 @@ class ThreadCount:
 
 @contextmanager
 def computing_with(threads: int) -> Iterator[None]:
-    """Compute with so many threads inside, and then with as many as before."""
+    """A context that computes with this number of threads."""
     count = ThreadCount(threads)
     # An interrupt may come just before the count is removed, so `leave` is called twice.
     try:
@@ -77,7 +76,7 @@ def computing_with(threads: int) -> Iterator[None]:
 
 
 def _after_fork() -> None:
-    """In a forked process no other thread computes."""
+    """Drop the counts of other threads: a forked process does not have them."""
     global _lock
     _lock = threading.Lock()
     for count in [count for count in _active if count._owner != threading.get_ident()]:

@@ -152,7 +152,7 @@ def test_new_features_change_no_prediction_until_they_are_learnt(name):
     before = batcher.learner.predict_proba(batcher.row(ask))
     exemplars = batcher.learner.exemplars()
     batcher.learn_one({**ask, "new": 3.0}, records[3][1])
-    assert batcher.learner.sample_shape == (8,)  # twice the room
+    assert batcher.learner.sample_shape == (8,)  # twice the width
     assert batcher.learner.exemplars() == exemplars
     now = batcher.learner.predict_proba(batcher.row({**ask, "new": 3.0}))
     np.testing.assert_allclose(now, before, atol=1e-6)

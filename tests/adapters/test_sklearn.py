@@ -95,7 +95,11 @@ def test_classes_are_sorted_and_so_are_the_columns(blobs):
     x, y = blobs
     model = CoPEClassifier(**SMALL, random_state=0).fit(x, y)
     assert model.classes_.tolist() == ["a", "b", "c"]
-    assert model.learner_.classes != ["a", "b", "c"]  # by first sight, so that the order is put to the test
+    assert model.learner_.classes != [
+        "a",
+        "b",
+        "c",
+    ]  # in the order first seen, so that the sorted order is tested
     probabilities = model.predict_proba(x)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
     np.testing.assert_array_equal(model.classes_[probabilities.argmax(axis=1)], model.predict(x))

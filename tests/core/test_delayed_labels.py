@@ -1,4 +1,4 @@
-"""Labels that come late, for every learner."""
+"""Delayed labels, for every learner."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from small_learners import batches, every_learner, make, same_state, taught
 from everlearn import UNKNOWN, load
 
 
-def told(learner):
+def task(learner):
     return 0 if "t" in learner.needs else None
 
 
@@ -18,9 +18,9 @@ def test_a_sample_whose_label_comes_later_is_learnt_like_an_observed_one(name):
         ids = [(number, i) for i in range(len(y))]
         answers = late.ask(ids, x)
         assert answers == (prompt.predict(x) if number else [UNKNOWN] * len(y))
-        report = late.tell(ids, y, told(late))
+        report = late.tell(ids, y, task(late))
         assert report == (ids, [])
-        prompt.observe(x, y, told(prompt))
+        prompt.observe(x, y, task(prompt))
     assert same_state(late.state_dict(), prompt.state_dict())
 
 

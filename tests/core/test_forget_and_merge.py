@@ -1,4 +1,4 @@
-"""Forgetting a class, merging two learners, and answering "none of these", for every learner that can."""
+"""Forgetting a class, merging two learners, and rejecting unknown samples, for every learner that can."""
 
 import numpy as np
 import pytest
@@ -193,7 +193,7 @@ def test_gem_refuses_a_merge_with_more_tasks_than_its_setting():
         first.merge(second)
 
 
-# None of these.
+# Rejecting unknown samples.
 
 
 def blobs(centres, count=60, seed=0):

@@ -125,7 +125,7 @@ def test_a_memory_too_large_to_allocate_raises_a_clear_error_and_changes_nothing
 
 
 class Picky(FirstFew):
-    """Refuses what is too large, as a network with a table to look up does."""
+    """Rejects large indices, as an embedding table does."""
 
     def forward(self, x):
         if x.abs().max() > 100:

@@ -1,4 +1,4 @@
-"""What can be added to learning with replay, each against the plain way of doing it."""
+"""Optional settings of replay, each against a plain implementation."""
 
 import copy
 import re
@@ -280,7 +280,7 @@ def test_a_run_with_a_function_that_draws_resumes_exactly(tmp_path):
     whole, half = (learner("cope", augmentation=noisy) for _ in range(2))
     for n, (x, y) in enumerate(batches):
         whole.observe(x, y)
-        torch.rand(3)  # what others draw in between does not matter
+        torch.rand(3)  # other draws in between do not matter
         half.observe(x, y)
         if n == 6:
             half.save(tmp_path / "half")
@@ -406,7 +406,9 @@ def test_recalibrated_prototypes_are_the_mean_embedding_of_the_exemplars():
     assert model.predict(x) == [model.classes[i] for i in anew(model, x).argmax(1)]
     held = model.footprint()["prototypes"]
     model.plan(y.tolist(), keep=False)
-    assert held - model.footprint()["prototypes"] == 6 * 100 * 4  # those from the memory, which are void now
+    assert (
+        held - model.footprint()["prototypes"] == 6 * 100 * 4
+    )  # those from the memory, which are not valid any more
     still = model.snapshot()
     expected = still.predict_proba(x)
     model.observe(x, y)
@@ -425,7 +427,7 @@ def test_recalibrated_prototypes_include_classes_without_exemplars():
 
 
 def anew(model, x):
-    """What is predicted with the mean embedding of each class's exemplars."""
+    """The predictions with the mean embedding of each class's exemplars."""
     exemplars, labels = model.memory.samples()
     embedded = model.embed(exemplars)
     means = torch.stack([embedded[[of == c for of in labels]].mean(0) for c in model.classes])

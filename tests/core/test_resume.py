@@ -1,4 +1,4 @@
-"""A run is stopped at any batch, and goes on in this process or another as if nothing had been."""
+"""A run is stopped at any batch, and goes on in this process or another as if it had not been stopped."""
 
 import json
 import random
@@ -25,7 +25,7 @@ courses = st.lists(st.one_of(observed, observed, observed, late, forgotten, ende
 
 
 def live(learner, course, start, stop):
-    """Let a learner live through a part of a course; what it meets depends on the course alone."""
+    """Run a learner through a part of a course; its input depends on the course alone."""
     for number, (event, what) in list(enumerate(course))[start:stop]:
         generator = torch.Generator().manual_seed(number)
         t = number // 3 if "t" in learner.needs else None

@@ -1,4 +1,4 @@
-"""Learning and predicting at once: threads that ask snapshots find whole learners, and never wait for learning."""
+"""Learning and predicting at once: snapshots in other threads are consistent, and never wait for learning."""
 
 import copy
 import pickle

@@ -37,8 +37,8 @@ def assert_same(result, other):
     for name in ours.keys() - {"seconds", "embedding", "history"}:
         assert ours[name] == theirs[name], name
     assert len(result.history) == len(other.history)
-    for look, again in zip(result.history, other.history, strict=True):
-        ours, theirs = (dataclasses.asdict(each) for each in (look, again))
+    for evaluation, again in zip(result.history, other.history, strict=True):
+        ours, theirs = (dataclasses.asdict(each) for each in (evaluation, again))
         np.testing.assert_array_equal(ours.pop("confusion"), theirs.pop("confusion"))
         assert ours == theirs
 
@@ -175,10 +175,10 @@ def test_the_command_resumes_what_a_kill_stopped(tmp_path, capsys, monkeypatch):
         main([*words, "--checkpoint", str(folder)])
     assert sorted(os.listdir(folder)) == [f"reservoir-split-digits-{seed}.safetensors" for seed in range(2)]
     assert main([*words, "--checkpoint", str(folder)]) == 0
-    assert next(taken) == 200 + 1 + 146 - 30  # of the second run only what came after its last checkpoint
-    told = json.loads(capsys.readouterr().out)
-    del told["samples_per_second"], expected["samples_per_second"]
-    assert told == expected
+    assert next(taken) == 200 + 1 + 146 - 30  # of the second run only the batches after its last checkpoint
+    printed = json.loads(capsys.readouterr().out)
+    del printed["samples_per_second"], expected["samples_per_second"]
+    assert printed == expected
 
 
 def test_the_command_says_what_a_checkpoint_needs(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""A stream that does not wait: what is learnt, what is missed, and who predicts meanwhile."""
+"""A stream that does not wait: which batches are learnt or missed, and which state predicts meanwhile."""
 
 import time
 
@@ -12,7 +12,7 @@ from everlearn.engine.loop import StreamError
 
 
 class Parrot(Finetune):
-    """Says the last label that it has heard, and notes what it heard and what it said of which batch."""
+    """Predicts the label that it observed last, and records observed and predicted labels by batch."""
 
     def __init__(self):
         super().__init__("mlp", hidden=2, device="cpu")
@@ -28,7 +28,7 @@ class Parrot(Finetune):
 
 
 def batches(labels):
-    """For each label a batch of two samples, which know the number of their batch."""
+    """A batch of two samples for each label; a sample holds the number of its batch."""
     for number, label in enumerate(labels, 1):
         yield torch.full((2, 2), float(number)), [label, label]
 
@@ -64,7 +64,7 @@ def test_a_fractional_cost_is_right_in_the_mean(cost, batches):
 
 def test_predictions_meanwhile_come_from_the_last_finished_model():
     parrot, _ = parrot_after(range(1, 10), Clock(2))
-    # 1 is in work until 3 arrives, 3 until 5 arrives, and so on; before that nobody can say anything.
+    # 1 is in work until 3 arrives, 3 until 5 arrives, and so on; before that nothing can be predicted.
     assert parrot.said == {3: 1, 4: 1, 5: 3, 6: 3, 7: 5, 8: 5, 9: 7}
 
 
@@ -123,7 +123,7 @@ def test_a_concept_is_not_met_before_a_batch_of_it_is_learnt():
 
 
 class Slow(Parrot):
-    """Takes so many seconds, on a clock of its own, for each batch; predictions take time as well."""
+    """Takes a fixed number of simulated seconds per batch; predictions take time as well."""
 
     def __init__(self, monkeypatch, seconds):
         super().__init__()
@@ -145,7 +145,7 @@ class Slow(Parrot):
 def test_with_an_interval_the_cost_is_measured_by_the_batch_before(monkeypatch):
     slow = Slow(monkeypatch, seconds=2.5)
     result = run(slow, batches(range(1, 13)), clock=Clock(interval=1.0))
-    # Nothing is known of the first; from then on every batch costs 2.5 intervals.
+    # The first batch has no measured time; from then on every batch costs 2.5 intervals.
     assert slow.heard == [1, 2, 4, 7, 9, 12]
     assert result.missed == 12
 

@@ -29,7 +29,7 @@ def batches(count: int) -> list[Any]:
 
 
 def made(path: Path, case: str) -> Run:
-    """A run that is kept in this file."""
+    """A run with its checkpoint in this file."""
     evaluator = Evaluator(every=2, representation=True, prequential=True)
     source = as_stream(batches(8), tests=batches(1)[0])
     options = RunOptions(evaluator, checkpoint=path, **copy.deepcopy(OPTIONS[case]))
@@ -42,7 +42,7 @@ class Stop(BaseException):
 
 @pytest.fixture(scope="module")
 def valid(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What is on file of a run that was stopped after five batches, for each case."""
+    """The checkpoint of a run that was stopped after five batches, for each case."""
     states = {}
     for case in OPTIONS:
         path = tmp_path_factory.mktemp("valid") / "run"
@@ -68,7 +68,7 @@ def record_of(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def everything(run: Run) -> str:
-    """A run as it is, in words that are equal only if all of it is."""
+    """A description of a run's complete state: equal only if the states are."""
     state = {
         name: getattr(part, "tolist", lambda part=part: part)()
         for name, part in run.learner.state_dict().items()

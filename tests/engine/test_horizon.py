@@ -1,4 +1,4 @@
-"""The horizon: which part of the stream is passed over again, how often, and when it ends."""
+"""The horizon: which part of the stream is revisited, how often, and when it ends."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from everlearn.learners.finetune import IIDOffline
 
 
 class Diary(Finetune):
-    """Finetuning that writes down what it is given; a sample is known by its number."""
+    """Finetuning that records its calls; samples are identified by their number."""
 
     def __init__(self, **settings):
         super().__init__("mlp", hidden=4, device="cpu", **settings)
@@ -30,11 +30,11 @@ class Diary(Finetune):
         self.pages.append("end")
 
     def words(self):
-        """What was done, in order."""
+        """The calls, in order."""
         return [page if page == "end" else page[0] for page in self.pages]
 
     def revisited(self, pages=None):
-        """How often each sample was passed over again."""
+        """How often each sample was revisited."""
         pages = self.pages if pages is None else pages
         return Counter(number for page in pages if page[0] == "revisit" for number in page[1])
 
@@ -121,11 +121,11 @@ def test_the_same_seed_revisits_in_the_same_order():
 
 
 def test_a_learner_that_needs_t_never_revisits_two_tasks_in_one_batch():
-    class Told(Diary):
-        name = "told"
+    class TaskDiary(Diary):
+        name = "task-diary"
         needs = frozenset({"t"})
 
-    keeper = Told()
+    keeper = TaskDiary()
     run(keeper, numbered(6, 5), horizon=Horizon("stream", epochs=3))
     again = [page for page in keeper.pages if page[0] == "revisit"]
     assert keeper.revisited() == dict.fromkeys(range(22), 2)
@@ -139,10 +139,10 @@ def test_a_stream_whose_t_is_hidden_reveals_it_in_no_later_pass():
 
 
 def test_revisited_samples_are_neither_counted_nor_missing_from_progress():
-    told = []
-    keeper = diary(Horizon("stream", epochs=3), 5, progress=told.append)
+    progress = []
+    keeper = diary(Horizon("stream", epochs=3), 5, progress=progress.append)
     assert keeper.samples == 10
-    assert sum(told) == 30
+    assert sum(progress) == 30
 
 
 def test_a_horizon_of_a_task_is_refused_where_nobody_tells_t():
@@ -209,7 +209,7 @@ def test_iid_offline_is_the_same_with_the_stream_as_horizon():
     assert IIDOffline.horizon == Horizon("stream", epochs=50)
 
 
-# What the evaluator sees of it
+# Evaluations within a horizon
 
 
 def accuracy_now(student, source):

@@ -1,4 +1,4 @@
-"""The loop: a user's own stream, bad streams with their defined answers, drift, and memory that does not grow."""
+"""The loop: a user's own stream, bad streams and their errors, drift, and memory that does not grow."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ from everlearn.engine.loop import StreamError
 
 
 def weather(seed=0):
-    """A stream with no end: measurements of two kinds of weather, in words."""
+    """A stream with no end: measurements labelled with one of two kinds of weather."""
     generator = np.random.default_rng(seed)
     while True:
         storm = generator.random(10) < 0.5
@@ -145,7 +145,7 @@ class Echo(Finetune):
 def test_prequential_accuracy_is_of_each_batch_before_it_is_learnt():
     labels = [["a", "a", "b"], ["b", "b"], ["a", "b", "b", "b"], ["b"]]
     result = run(small(Echo), [(torch.randn(len(y), 2), y) for y in labels], Evaluator(prequential=True))
-    assert result.correct == [0, 2, 3, 1]  # nothing before the first label; then b, b and b were said
+    assert result.correct == [0, 2, 3, 1]  # nothing before the first label; then b, b and b were predicted
     assert result.sizes == [3, 2, 4, 1]
     assert result.prequential_accuracy == 6 / 10
 
@@ -274,7 +274,7 @@ def test_what_is_no_detector_is_refused():
 
 def test_how_far_each_prototype_moved_is_told_with_every_evaluation():
     source = stream("split-digits")
-    looks = []
+    seen = []
 
     class Watched(CoPE):
         name = "watched"
@@ -282,12 +282,12 @@ def test_how_far_each_prototype_moved_is_told_with_every_evaluation():
         def observe(self, x, y, t=None):
             super().observe(x, y, t)
             if self.batches % 40 == 0:
-                looks.append(self.prototypes)
+                seen.append(self.prototypes)
 
     result = run(small(Watched, memory_size=50), source, Evaluator(every=40, transitions=False))
     moved = result.history[1].prototype_shift
-    assert moved.keys() == looks[0].keys()
-    assert all(moved[c] == pytest.approx(float((looks[1][c] - looks[0][c]).norm())) for c in moved)
+    assert moved.keys() == seen[0].keys()
+    assert all(moved[c] == pytest.approx(float((seen[1][c] - seen[0][c]).norm())) for c in moved)
 
 
 # Memory

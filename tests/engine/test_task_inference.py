@@ -1,4 +1,4 @@
-"""An identifier inferred from the stream: new labels, or errors that rise for good."""
+"""A task identifier inferred from the stream: from new labels, or from errors that stay higher."""
 
 from itertools import pairwise
 
@@ -49,43 +49,43 @@ def test_t_counts_up_one_by_one(batches, patience):
     assert all(after - before in (0, 1) for before, after in pairwise(found))
 
 
-class Told(Finetune):
-    """Finetuning that needs t, and notes what it is told."""
+class RecordsTasks(Finetune):
+    """Finetuning that needs t, and records it."""
 
-    name = "told"
+    name = "records-tasks"
     needs = frozenset({"t"})
 
     def __init__(self):
         super().__init__("mlp", device="cpu")
-        self.told = []
+        self.tasks_seen = []
 
     def observe(self, x, y, t=None):
-        self.told.append(t)
+        self.tasks_seen.append(t)
         super().observe(x, y, t)
 
 
 def test_on_a_split_stream_it_finds_the_tasks():
-    student, source = Told(), stream("split-digits")
+    student, source = RecordsTasks(), stream("split-digits")
     run(student, source, paradigm="data-incremental", infer="novelty")
-    assert student.told == [t for _, _, t in source]
+    assert student.tasks_seen == [t for _, _, t in source]
 
 
 def test_on_a_stream_that_changes_abruptly_it_finds_the_change():
-    student, source = Told(), stream("split-digits", scenario="abrupt-drift")
+    student, source = RecordsTasks(), stream("split-digits", scenario="abrupt-drift")
     run(student, source, infer="novelty")
-    middle = len(student.told) // 2
-    assert student.told[-1] == 1
-    assert middle < student.told.index(1) < middle + 15
+    middle = len(student.tasks_seen) // 2
+    assert student.tasks_seen[-1] == 1
+    assert middle < student.tasks_seen.index(1) < middle + 15
 
 
 def test_the_evaluator_goes_by_the_stream_and_not_by_what_is_inferred():
     source = stream("split-digits", scenario="recurring")
-    student = Told()
+    student = RecordsTasks()
     result = run(student, source, paradigm="data-incremental", infer="novelty")
-    assert max(student.told) == 4  # what comes back is not new
+    assert max(student.tasks_seen) == 4  # classes that come back are not new
     assert [evaluation.task for evaluation in result.history] == [0, 1, 2, 3, 4] * 2
 
 
 def test_only_novelty_can_be_asked_for():
     with pytest.raises(ValueError, match="infer is \"novelty\" or None, not 'magic'"):
-        run(Told(), stream("split-digits"), infer="magic")
+        run(RecordsTasks(), stream("split-digits"), infer="magic")

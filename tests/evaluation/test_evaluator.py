@@ -1,4 +1,4 @@
-"""The evaluator: when it looks, at what, and what it makes of it."""
+"""The evaluator: when it measures, on which samples, and what it records."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ ENDS = [29, 58, 88, 117, 146]  # of the tasks of split-digits, in batches
 
 
 class Given(Finetune):
-    """Takes a sample as the scores of the classes, in the order first seen, so that its answers are known."""
+    """Uses a sample as the scores of the classes, in the order first seen, so that its predictions are known."""
 
     name = "given"
 
@@ -150,7 +150,7 @@ def test_a_snapshot_stays_as_it_was_while_the_learner_goes_on(kind):
 # When
 
 
-def test_by_default_it_looks_at_each_transition_and_at_the_end():
+def test_by_default_it_evaluations_at_each_transition_and_at_the_end():
     seen = history(digits(), Evaluator())
     assert [(e.batches, e.task) for e in seen] == list(zip(ENDS, range(5), strict=True))
     assert [e.seen for e in seen] == [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 3, 4)]
@@ -161,7 +161,7 @@ def test_every_rho_batches_and_at_the_end():
     assert [(e.batches, e.task) for e in seen] == [(60, 2), (120, 4), (146, 4)]
 
 
-def test_where_rho_and_a_transition_coincide_it_looks_once():
+def test_where_rho_and_a_transition_coincide_it_evaluations_once():
     assert [e.batches for e in history(digits(), Evaluator(every=58))] == [29, 58, 88, 116, 117, 146]
 
 
@@ -196,7 +196,7 @@ def test_a_setting_that_is_none_is_refused(words, sentence):
         Evaluator(**words)
 
 
-# At what: concepts that stay as they are
+# On which samples: concepts that do not change
 
 
 def by_batch(source, evaluator, **options):
@@ -232,17 +232,17 @@ def test_current_is_the_task_being_learnt_and_at_a_transition_the_one_that_ends(
 
 @pytest.mark.parametrize("concepts", ["static", "evolving"])
 def test_on_domains_with_the_same_classes_only_domains_that_came_are_seen(concepts):
-    def looks(horizon):
+    def evaluations(horizon):
         evaluator = Evaluator(horizon=horizon, concepts=concepts)
         return [found[1:] for found in by_batch(digits("permuted", amount=3), evaluator)]
 
-    assert looks("seen") == [((0,), (0,)), ((0, 1), (0, 1)), ((0, 1, 2), (0, 1, 2))]
-    assert looks("all") == [((0, 1, 2), (0,)), ((0, 1, 2), (0, 1)), ((0, 1, 2), (0, 1, 2))]
-    assert looks("current") == [((0,), (0,)), ((1,), (1,)), ((2,), (2,))]
+    assert evaluations("seen") == [((0,), (0,)), ((0, 1), (0, 1)), ((0, 1, 2), (0, 1, 2))]
+    assert evaluations("all") == [((0, 1, 2), (0,)), ((0, 1, 2), (0, 1)), ((0, 1, 2), (0, 1, 2))]
+    assert evaluations("current") == [((0,), (0,)), ((1,), (1,)), ((2,), (2,))]
 
 
 def test_on_a_drift_static_concepts_are_before_and_after():
-    def looks(horizon):
+    def evaluations(horizon):
         return by_batch(digits("abrupt-drift"), Evaluator(every=73, horizon=horizon))
 
     # The stream changes with sample 722, in batch 73.
@@ -251,19 +251,19 @@ def test_on_a_drift_static_concepts_are_before_and_after():
         (144, (0, 1), (0, 1)),
         (145, (0, 1), (0, 1)),
     ]
-    assert looks("seen")[0] == (73, (0, 1), (0, 1))
-    assert looks("current") == [(73, (1,), (1,)), (145, (1,), (1,))]
+    assert evaluations("seen")[0] == (73, (0, 1), (0, 1))
+    assert evaluations("current") == [(73, (1,), (1,)), (145, (1,), (1,))]
 
 
 def test_on_blurry_tasks_both_are_current_while_they_mix():
     source = digits("blurry", amount=0.5)
-    looks = by_batch(source, Evaluator(every=1, horizon="current", transitions=False))
-    assert {concepts for _, concepts, _ in looks} >= {(0,), (0, 1), (1,), (1, 2)}
-    for batches, concepts, _ in looks[:28]:
+    evaluations = by_batch(source, Evaluator(every=1, horizon="current", transitions=False))
+    assert {concepts for _, concepts, _ in evaluations} >= {(0,), (0, 1), (1,), (1, 2)}
+    for batches, concepts, _ in evaluations[:28]:
         assert set(concepts) <= set(source.current(10 * batches))
 
 
-# At what: concepts that evolve
+# On which samples: concepts that evolve
 
 
 @pytest.mark.parametrize("scenario", ["abrupt-drift", "gradual-drift"])

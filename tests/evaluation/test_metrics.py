@@ -168,7 +168,7 @@ def test_tasks_may_be_numbered_in_any_order():
     assert metrics.worst_case_accuracy(history) == pytest.approx(0.8 / 2 + 0.5 / 2)
 
 
-# Little to go by
+# Few evaluations
 
 
 def test_one_evaluation_at_the_end_is_a_history():
@@ -240,7 +240,7 @@ def test_a_window_of_one_evaluation_is_an_error():
 
 @st.composite
 def histories(draw):
-    """Runs of up to four tasks in any order, measured now and then; some evaluators also look ahead."""
+    """Runs of up to four tasks in any order, evaluated at some batches; some also on tasks not yet seen."""
     fraction = st.floats(0, 1)
     history, seen = [], []
     for number in range(draw(st.integers(1, 12))):

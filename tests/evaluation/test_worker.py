@@ -1,4 +1,4 @@
-"""Asynchronous evaluation: the same evaluations, from a process that comes and goes with the run."""
+"""Asynchronous evaluation: the same evaluations, in a process that lives as long as the run."""
 
 import multiprocessing
 import os
@@ -35,7 +35,7 @@ def same(one, other):
 def folders(tmp_path, monkeypatch):
     """Where temporary folders are made; whatever happens, no process and no folder is left."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = multiprocessing.active_children()  # what other tests keep, to use again
+    before = multiprocessing.active_children()  # of other tests, which reuse them
     yield tmp_path
     assert [child for child in multiprocessing.active_children() if child not in before] == []
     assert list(tmp_path.iterdir()) == []

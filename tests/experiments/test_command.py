@@ -26,8 +26,8 @@ def test_typing_the_command_gives_the_same_accuracy(job, capsys):
     words = shlex.split(command(job.plain()))
     assert words[0] == "everlearn"
     assert main([*words[1:], "--json", "--device", "cpu"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["accuracy"]["per_seed"] == [execute(job).accuracy]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["accuracy"]["per_seed"] == [execute(job).accuracy]
 
 
 def test_what_is_usual_is_left_out():

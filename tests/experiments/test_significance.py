@@ -1,4 +1,4 @@
-"""What a handful of seeds can say, against scipy and against counting."""
+"""Statistics over a few seeds, against scipy and against enumeration."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""The store: what goes in comes out, once, whoever writes and whatever is killed."""
+"""The store: every result is stored exactly once, with several writers and killed processes."""
 
 import dataclasses
 import signal
@@ -148,7 +148,7 @@ def test_a_record_holds_all_that_a_run_came_to(store):
     assert result["accuracy"] == outcome.result.accuracy
     assert list(result["concepts"]) == [f"task {i}" for i in range(1, 6)]
     assert sum(result["concepts"].values()) / 5 == pytest.approx(result["accuracy"])
-    assert [look["samples"] for look in result["evaluations"]] == [200, 220, 240, 260, 280]
+    assert [evaluation["samples"] for evaluation in result["evaluations"]] == [200, 220, 240, 260, 280]
     counts = result["confusion"]["counts"]
     assert result["confusion"]["labels"] == list(range(10))
     assert sum(map(sum, counts)) == 355

@@ -1,4 +1,4 @@
-"""What SQLite can say of a store, each in one sentence; and a store that can only be read is read."""
+"""SQLite's errors become one sentence each; a read-only store can be read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def store(folder: Path) -> Store:
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """As a user whom permissions bind: root may write to a file that is read-only."""
+    """Run as a user without root's rights: root can write to read-only files."""
     if os.geteuid() != 0:
         yield
         return
@@ -91,7 +91,7 @@ def test_a_report_is_made_of_a_read_only_store(store, folder, capsys) -> None:
     out.mkdir()
     out.chmod(0o777)
     words = ["report", str(store.path), "--csv", str(out / "runs.csv")]
-    assert main(words) == 0  # whatever it imports is loaded as the user who may
+    assert main(words) == 0  # imports everything while the user may still read it
     (out / "runs.csv").unlink()
     with read_only(folder):
         assert main(words) == 0
@@ -125,7 +125,7 @@ def test_nothing_runs_where_the_store_can_only_be_read(store) -> None:
         patch.setattr(sweep, "outcomes", nothing)
         assert (
             main([*words, "--store", str(store.path)]) == 0
-        )  # whatever it imports is loaded as the user who may
+        )  # imports everything while the user may still read it
         assert len(started) == 1
         with read_only(store.path.parent):
             assert main([*words, "--store", str(store.path)]) == 2

@@ -1,4 +1,4 @@
-"""The contract of every learner. Learners are found by themselves: a new file in `learners/` is tested here."""
+"""The contract of every learner. Learners are found automatically: a new file in `learners/` is tested here."""
 
 import subprocess
 import sys
@@ -208,8 +208,8 @@ def test_a_batch_can_be_revisited_and_is_then_neither_stored_nor_counted(name):
     counts = learner.memory.counts() if learner.memory else {}
     before = learner.state_dict()
     x, y = next(batches(seed=5))
-    told = 0 if "t" in learner.needs else None
-    learner.revisit(x, y, told)
+    t = 0 if "t" in learner.needs else None
+    learner.revisit(x, y, t)
     assert (learner.batches, learner.samples) == (6, 30)
     assert (learner.memory.counts() if learner.memory else {}) == counts
     changed = [
@@ -218,7 +218,7 @@ def test_a_batch_can_be_revisited_and_is_then_neither_stored_nor_counted(name):
     assert any(key.startswith("network.") for key in changed)
     assert not any(key.startswith("memory.") for key in changed)
     with pytest.raises(ValueError, match="revisit got the label 'never', which was never observed"):
-        learner.revisit(x, ["never"] * 5, told)
+        learner.revisit(x, ["never"] * 5, t)
 
 
 @every_learner
@@ -230,7 +230,7 @@ def test_a_network_of_ones_own_is_trained_saved_and_loaded(name, tmp_path):
     for i, (x, y) in enumerate(batches()):
         teach(learner, x, y, i // 2)
     learner.save(tmp_path / "own")
-    with pytest.raises(CheckpointError, match="a network of your own: load"):
+    with pytest.raises(CheckpointError, match="saved with your own network: use load"):
         load(tmp_path / "own")
     other = load(tmp_path / "own", network=network(), device="cpu")
     assert same_state(learner.state_dict(), other.state_dict())
@@ -324,9 +324,9 @@ def test_a_network_that_has_diverged_is_not_asked_in_silence(name):
     with torch.no_grad():
         for part in learner.predictor.parameters():
             part.fill_(float("nan"))
-    for asked in (learner.predict, learner.predict_proba):
+    for method in (learner.predict, learner.predict_proba):
         with pytest.raises(RuntimeError, match="its network has diverged"):
-            asked(torch.randn(2, 6))
+            method(torch.randn(2, 6))
 
 
 @every_learner

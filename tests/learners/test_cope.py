@@ -121,7 +121,7 @@ def test_the_footprint_is_the_memory_and_the_prototypes():
 
 
 def test_it_reaches_on_real_mnist_what_the_paper_reports(mnist_dir):
-    """A fifth of the stream is enough to tell a sound CoPE (about 90 %) from a broken one."""
+    """A fifth of the stream is enough to tell a correct CoPE (about 90 %) from a broken one."""
     source = stream("split-mnist", seed=0, imbalance=3, data_dir=mnist_dir)
     from everlearn import learner
 

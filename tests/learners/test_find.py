@@ -1,4 +1,4 @@
-"""Learners by name: ours, entry points, module:Class; and the class of a saved learner."""
+"""Learners by name: from the library, entry points, module:Class; and the class of a saved learner."""
 
 import sys
 import textwrap
@@ -32,8 +32,8 @@ SOURCE = """
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working folder with a module of the user's, which nobody has imported."""
-    # A name of its own: classes of other tests are imported as well.
+    """A working directory with a user's module that is not imported yet."""
+    # A unique name: classes of other tests are imported as well.
     (tmp_path / "my_methods.py").write_text(textwrap.dedent(SOURCE).replace("NAME", tmp_path.name))
     monkeypatch.chdir(tmp_path)
     yield tmp_path

@@ -99,13 +99,13 @@ def test_a_class_that_comes_again_is_herded_from_its_exemplars_and_what_came():
 
 
 def test_another_t_ends_the_horizon_by_itself():
-    told, untold = (small() for _ in range(2))
+    ended, not_ended = (small() for _ in range(2))
     for t in (0, 1):
-        teach(told, tasks=(t,))
-        told.end_horizon()
-        teach(untold, tasks=(t,))
-    untold.end_horizon()
-    assert same_state(told, untold)
+        teach(ended, tasks=(t,))
+        ended.end_horizon()
+        teach(not_ended, tasks=(t,))
+    not_ended.end_horizon()
+    assert same_state(ended, not_ended)
 
 
 def test_a_batch_by_hand():

@@ -15,7 +15,7 @@ from everlearn.memory.labels import LabelTable
 
 
 class Recorded(BalancedMemory):
-    """A memory that also writes down the key of every sample it was ever given."""
+    """A memory that also records the key of every sample it has seen."""
 
     def __init__(self, size, labels, generator):
         super().__init__(size, labels, generator)
@@ -39,7 +39,7 @@ def memory_of(size, seed=0, kind=BalancedMemory):
 
 
 def send(memory, table, labels, start=0):
-    """Send a batch of samples that are numbered, so that each can be told apart."""
+    """Send a batch of samples that are numbered, so that each can be identified."""
     if table.new(labels):
         for label in labels:
             table.add(label)

@@ -24,7 +24,7 @@ def memory_of(kind, size, seed=0, labels=(), **options):
 
 
 def send(memory, labels, start):
-    """Send samples that are numbered, so that each can be told apart."""
+    """Send samples that are numbered, so that each can be identified."""
     table = memory._labels
     if table.new(labels):
         for label in labels:

@@ -21,7 +21,7 @@ def memory_of(size, seed=0, labels=("a", "b", "c")):
 
 
 def send(memory, slots, start=0):
-    """Send a batch of samples that are numbered, so that each can be told apart."""
+    """Send a batch of samples that are numbered, so that each can be identified."""
     x = torch.arange(start, start + len(slots))[:, None]
     memory.write(x, torch.from_numpy(memory.admit(np.array(slots))))
 

@@ -1,4 +1,4 @@
-"""The bound on the evidence against distributions of torch's and integrals on a grid."""
+"""The evidence lower bound against torch.distributions and against integrals on a grid."""
 
 import math
 
@@ -36,7 +36,7 @@ def test_the_bound_is_the_integral_that_it_stands_for_and_below_the_evidence(lik
     posterior = Gaussian(*torch.tensor([[[0.3], [-0.8]], [[-0.5], [0.2]]], dtype=torch.float64))
     prior = Gaussian(*torch.tensor([[[0.1], [0.4]], [[0.3], [-0.2]]], dtype=torch.float64))
     quantiles = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
-    noise = Normal(0.0, 1.0).icdf(quantiles)[:, None, None]  # draws as even as they can be
+    noise = Normal(0.0, 1.0).icdf(quantiles)[:, None, None]  # evenly spaced quantiles
     with torch.no_grad():
         bound = evidence_bound(x, decoder, posterior, noise, prior if with_prior else None)
         for i in range(2):

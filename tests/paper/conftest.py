@@ -1,4 +1,4 @@
-"""A report for the tests that look at one."""
+"""A report, written once for all tests that read it."""
 
 from pathlib import Path
 

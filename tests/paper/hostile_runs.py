@@ -55,12 +55,12 @@ def records() -> list[Record]:
                 "stream": stream,
                 "settings": {},
             }
-            told = {"version": SCRIPT, "hardware": IMAGE, "settings": {COMMENT: IMAGE, SCRIPT: COMMENT}}
+            extra = {"version": SCRIPT, "hardware": IMAGE, "settings": {COMMENT: IMAGE, SCRIPT: COMMENT}}
             footprint = {COMMENT: 1_000_000, IMAGE: 500_000}
             result = record.result | {"footprint": footprint}
             made.append(
                 dataclasses.replace(
-                    record, key=f"{IMAGE}{COMMENT}{number}-{seed}", job=job, result=result, **told
+                    record, key=f"{IMAGE}{COMMENT}{number}-{seed}", job=job, result=result, **extra
                 )
             )
     failed = dataclasses.replace(made[0], key=SCRIPT, error=f"ValueError: {IMAGE}{COMMENT}", result=None)
@@ -69,12 +69,12 @@ def records() -> list[Record]:
 
 def store(folder: Path) -> Path:
     """A store of these runs, and of two that belong to the experiment."""
-    sound = [run(Job(name, "split-mnist", seed), 90.0) for name in ("cope", "mir") for seed in range(2)]
-    return stored(folder / "store.sqlite", [*records(), *sound])
+    valid = [run(Job(name, "split-mnist", seed), 90.0) for name in ("cope", "mir") for seed in range(2)]
+    return stored(folder / "store.sqlite", [*records(), *valid])
 
 
 def experiment_file(folder: Path) -> Path:
-    """An experiment of one's own, in a file with a hostile name."""
+    """A user's experiment, in a file with a hostile name."""
     path = folder / '"><img src=x onerror=hacked=1>.toml'
     path.write_text(EXPERIMENT, "utf-8")
     return path

@@ -20,7 +20,7 @@ from everlearn.plots import style
 
 
 class Links(HTMLParser):
-    """What a page refers to, and what it can be referred by."""
+    """The links of a page, and its anchors."""
 
     def __init__(self, text):
         super().__init__()
@@ -77,7 +77,7 @@ def test_ours_stands_beside_the_papers_with_the_difference_and_the_command(writt
 
 
 def fold(text, place):
-    """What a fold that holds no other shows."""
+    """The text of a fold without folds inside."""
     return re.search(rf'<details id="{place}">.*?</details>', text, re.DOTALL)[0]
 
 
@@ -89,8 +89,8 @@ def foot(shown):
 
 def cells_of(written, experiment_name, panel=0):
     """The cells of a table as tables.json has them, by row and column."""
-    told = json.loads((written.parent / "tables.json").read_text("utf-8"))
-    table = [table for table in told if table["experiment"] == experiment_name][panel]
+    exported = json.loads((written.parent / "tables.json").read_text("utf-8"))
+    table = [table for table in exported if table["experiment"] == experiment_name][panel]
     return {(cell["row"], cell["column"]): list(cell["per_seed"].values()) for cell in table["cells"]}
 
 
@@ -172,13 +172,13 @@ def test_an_error_is_shown_as_text(written):
 
 
 def test_json_has_every_seed_and_the_paired_comparisons(written):
-    told = {
+    exported = {
         table["experiment"]: table
         for table in json.loads((written.parent / "tables.json").read_text("utf-8"))
     }
-    cells = {cell["row"]: cell for cell in told["balanced"]["cells"]}
+    cells = {cell["row"]: cell for cell in exported["balanced"]["cells"]}
     assert len(cells["mir"]["per_seed"]) == len(cells["mir"]["runs"]) == 5
-    compared = {found["less_row"]: found for found in told["balanced"]["comparisons"]}
+    compared = {found["less_row"]: found for found in exported["balanced"]["comparisons"]}
     assert compared["mir"]["n"] == 5
     expected = cells["cope"]["mean"] - cells["mir"]["mean"]
     assert compared["mir"]["mean"] == pytest.approx(expected, abs=1e-3)
@@ -201,8 +201,8 @@ def test_exports_alone_write_one_file(tmp_path):
     path = stored(tmp_path / "store.sqlite", five("cope", "split-mnist", [94, 95]))
     lines = report.export_csv([path], tmp_path / "new" / "a.csv").read_text("utf-8").splitlines()
     assert sum(line.startswith("balanced,") for line in lines) == 1
-    told = json.loads(report.export_json([path], tmp_path / "new" / "a.json").read_text("utf-8"))
-    assert told[0]["cells"][0]["mean"] == 94.5
+    exported = json.loads(report.export_json([path], tmp_path / "new" / "a.json").read_text("utf-8"))
+    assert exported[0]["cells"][0]["mean"] == 94.5
 
 
 def test_a_table_whose_runs_all_stand_in_another_is_not_repeated():

@@ -1,4 +1,4 @@
-"""The page as a person meets it: in Chromium, without a network, light and dark, wide and narrow, on paper."""
+"""The page as a user sees it: in Chromium, without a network, light and dark, wide and narrow, on paper."""
 
 import dataclasses
 import json
@@ -33,10 +33,10 @@ def test_it_loads_without_an_error_and_without_a_request(shown, written):
     assert shown.ask("document.querySelectorAll('figure svg').length") >= 8
     complaints = [e for e in shown.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
     assert complaints == []
-    asked = {
+    requested = {
         e["params"]["request"]["url"] for e in shown.events if e["method"] == "Network.requestWillBeSent"
     }
-    assert {url for url in asked if not url.startswith("data:")} == {written.as_uri()}
+    assert {url for url in requested if not url.startswith("data:")} == {written.as_uri()}
 
 
 def test_a_click_on_a_head_sorts_a_second_turns_round_a_third_restores(shown, written):
@@ -74,9 +74,9 @@ def test_a_number_leads_to_its_runs_settings_and_command(shown, written):
     shown.click("#balanced td a[href='#runs-balanced-icarl-split-mnist']")
     shown.ask("new Promise(done => setTimeout(done, 300))")
     assert shown.ask(f"{fold}.open") is True
-    told = shown.ask(f"{fold}.innerText")
-    assert "everlearn run --learner icarl --stream split-mnist --seeds 5" in told
-    assert "hidden = 400" in told
+    text = shown.ask(f"{fold}.innerText")
+    assert "everlearn run --learner icarl --stream split-mnist --seeds 5" in text
+    assert "hidden = 400" in text
     assert shown.ask(f"{fold}.querySelectorAll('tbody tr').length") == 5
     place = shown.ask(f"{fold}.getBoundingClientRect().top")
     assert -5 <= place <= 900  # it is in sight

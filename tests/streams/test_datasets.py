@@ -206,7 +206,7 @@ def test_the_inventory_says_what_is_where(tiny, tmp_path) -> None:
     assert entries["digits"].train == 1442
 
 
-# ---- what is missing
+# ---- missing files
 
 
 @pytest.mark.parametrize("name", GREY + COLOUR)
@@ -250,11 +250,11 @@ def test_a_misspelt_name_gets_a_suggestion() -> None:
     assert all(name in said for name in datasets.NAMES)
 
 
-# ---- what is broken
+# ---- broken files
 
 
 def spoil(tiny, tmp_path: Path, content: bytes, name: str = "mnist", file: str = IMAGES) -> str:
-    """What is said of a dataset in which one file has this content."""
+    """The error for a dataset in which one file has this content."""
     tiny.write(name, tmp_path)
     (tmp_path / file).write_bytes(content)
     said = complaint(name, tmp_path)

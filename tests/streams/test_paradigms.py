@@ -12,10 +12,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "framework.md"
 BEGIN, END = "<!-- paradigms: generated -->\n", "<!-- end of paradigms -->\n"
 
 
-class Told(Finetune):
+class RecordsTasks(Finetune):
     """Finetuning that records the t of each batch, and how often a horizon ends."""
 
-    name = "told"
+    name = "records-tasks"
 
     def __init__(self):
         super().__init__("mlp", hidden=16, device="cpu")
@@ -29,8 +29,8 @@ class Told(Finetune):
         self.ends += 1
 
 
-class Needy(Told):
-    """The same, but it can't do without t."""
+class Needy(RecordsTasks):
+    """The same, but it needs t."""
 
     name = "needy"
     needs = frozenset({"t"})
@@ -57,33 +57,33 @@ def test_the_five_of_the_paper_are_there():
 
 def test_a_misspelt_one_is_told_what_was_meant():
     with pytest.raises(ValueError, match="there is no paradigm 'taks-incremental'; did you mean 'task-inc"):
-        run(Told(), digits(), paradigm="taks-incremental")
+        run(RecordsTasks(), digits(), paradigm="taks-incremental")
 
 
 @pytest.mark.parametrize("name", ["task-incremental", "class-incremental", "domain-incremental"])
 def test_three_tell_the_learner_t_and_end_the_horizon_with_the_task(name):
-    student = Told()
+    student = RecordsTasks()
     run(student, digits(), paradigm=name)
     assert student.received == tasks(digits())
     assert student.ends == 5
 
 
 def test_data_incremental_tells_no_t_and_the_horizon_is_the_batch():
-    student = Told()
+    student = RecordsTasks()
     run(student, digits(), paradigm="data-incremental")
     assert student.received == [None] * len(digits())
     assert student.ends == len(digits())
 
 
 def test_online_tells_no_t():
-    student = Told()
+    student = RecordsTasks()
     run(student, digits("iid"), paradigm="online")
     assert student.received == [None] * len(digits("iid"))
 
 
 def test_online_refuses_a_stream_that_is_not_iid():
     with pytest.raises(ValueError, match='online learning needs an iid stream, .* scenario="iid"'):
-        run(Told(), digits(), paradigm="online")
+        run(RecordsTasks(), digits(), paradigm="online")
 
 
 def test_online_takes_a_stream_that_the_learner_asks_for_in_iid_order():
@@ -92,20 +92,20 @@ def test_online_takes_a_stream_that_the_learner_asks_for_in_iid_order():
 
 
 def test_without_a_paradigm_the_learner_is_told_all_that_the_stream_tells():
-    student = Told()
+    student = RecordsTasks()
     run(student, digits())
     assert student.received == tasks(digits())
 
 
 def test_a_horizon_that_is_given_comes_before_the_paradigm_s():
-    student = Told()
+    student = RecordsTasks()
     run(student, digits(), paradigm="task-incremental", horizon=Horizon("stream"))
     assert student.ends == 1
 
 
 def test_a_paradigm_of_ones_own_is_a_value_like_the_others():
     hidden_from_the_learner = Paradigm("mine", False, True, Horizon(), "batch")
-    student = Told()
+    student = RecordsTasks()
     it = Run(student, digits(), RunOptions(paradigm=hidden_from_the_learner))
     it.finish()
     assert set(student.received) == {None}
@@ -114,7 +114,7 @@ def test_a_paradigm_of_ones_own_is_a_value_like_the_others():
 
 @pytest.mark.parametrize("name", PARADIGMS)
 def test_only_task_incremental_evaluation_is_told_t(name):
-    opened = Run(Told(), digits("iid"), RunOptions(paradigm=name))
+    opened = Run(RecordsTasks(), digits("iid"), RunOptions(paradigm=name))
     assert opened.evaluator.confined == (name == "task-incremental")
 
 
@@ -178,8 +178,8 @@ def test_a_learner_that_needs_more_than_t_is_told_so():
 
 def test_a_paradigm_that_tells_t_is_refused_where_there_is_none():
     with pytest.raises(ValueError, match="class-incremental learning needs t, .* infer="):
-        run(Told(), digits("abrupt-drift"), paradigm="class-incremental", horizon=Horizon())
-    student = Told()
+        run(RecordsTasks(), digits("abrupt-drift"), paradigm="class-incremental", horizon=Horizon())
+    student = RecordsTasks()
     run(student, digits("abrupt-drift"), paradigm="class-incremental", infer="novelty")
     assert None not in student.received
 

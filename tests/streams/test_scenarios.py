@@ -1,4 +1,4 @@
-"""Streams over datasets: what is sent when, what a learner gets to know, and the test sets."""
+"""Streams over datasets: the order of the samples, what a learner gets, and the test sets."""
 
 from __future__ import annotations
 

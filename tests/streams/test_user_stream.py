@@ -1,4 +1,4 @@
-"""A user's own stream: from anything, lazily, and with clear sentences where it can't be."""
+"""A user's own stream: from any source, read lazily, with clear errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Y = ["a", "b", "a", "c", "b", "a"]
 
 
 class Pulled:
-    """A source with no end that counts what is asked of it."""
+    """An endless source that counts the batches taken from it."""
 
     def __init__(self, *more: Any) -> None:
         self.count = 0

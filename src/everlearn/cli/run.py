@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from everlearn.streams.horizon import Horizon
 
 
-MANY = 10  # epochs; from so many on, a note says why the run takes long
+MANY = 10  # epochs; from this number on, a note says why the run takes long
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,17 +43,17 @@ class RunFlags:
     paradigm: str | None = None
     """what learner and evaluator get: online, task-, class-, domain- or data-incremental; by default everything"""
     horizon: Literal["batch", "window", "task", "stream"] | None = None
-    """D, what the learner may revisit; by default what it asks for"""
+    """D, what the learner may revisit; by default the learner's own"""
     window: int | None = None
     """samples in the horizon, if it is a window"""
     epochs: int | None = None
-    """passes over the horizon; by default what the learner asks for, or 1 with --horizon"""
+    """passes over the horizon; by default the learner's own, or 1 with --horizon"""
     infer: Literal["novelty"] | None = None
     """infer the task identifier t, for a learner that needs it on a stream that hides it"""
     cost: float | None = None
-    """a stream that does not wait: a batch takes so many intervals to learn, and batches in between are missed"""
+    """a stream that does not wait: a batch takes this many intervals to learn, and batches in between are missed"""
     every: int | None = None
-    """ρ, evaluate every so many batches; by default at task transitions and the end"""
+    """ρ, evaluate after this many batches; by default at task transitions and the end"""
     checkpoint: Path | None = None
     """folder for checkpoints, written after every --every batches; the same command again resumes"""
     evaluate: Literal["seen", "all", "current"] = "seen"

@@ -25,7 +25,7 @@ class Told(NamedTuple):
     """The result of `tell`.
 
     learnt: the ids whose samples were learnt, as one batch.
-    missing: the ids without a stored sample: never asked, already told, or dropped because of later samples.
+    missing: the ids without a stored sample: never passed to `ask`, already labelled, or dropped for later samples.
     """
 
     learnt: list[Label]
@@ -45,7 +45,7 @@ class WaitingSamples:
         """Add samples, and drop all but the last `size`."""
         waiting = self.samples.copy()
         for key, sample in zip(ids, x, strict=True):
-            waiting.pop(key, None)  # asked again: it is the newest now
+            waiting.pop(key, None)  # passed again: it is the newest now
             waiting[key] = sample.clone()
         for key in list(waiting)[: max(len(waiting) - size, 0)]:
             del waiting[key]
@@ -57,7 +57,7 @@ class WaitingSamples:
         self.samples = {key: sample for key, sample in self.samples.items() if key not in gone}
 
     def keep_only(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        """Drop samples of another shape or type, which were asked before the first batch and can't be learnt."""
+        """Drop samples of another shape or type, which arrived before the first batch and can't be learnt."""
         self.samples = {
             key: sample
             for key, sample in self.samples.items()

@@ -65,7 +65,7 @@ def check_batch(
 
 
 def check_room(learner: Learner, classes: int) -> None:
-    """Raise a ValueError if the memory can't store an exemplar of each of so many classes."""
+    """Raise a ValueError if the memory can't store an exemplar of each of this many classes."""
     room = getattr(learner.settings, "memory_size", classes)
     if classes > room:
         raise ValueError(f"a memory of {room} has no room for an exemplar of each of {classes} classes")

@@ -1,1 +1,1 @@
-"""How a learner meets a stream: the loop, the clock, cohorts of seeds on a GPU."""
+"""Running a learner on a stream: the loop, the clock, cohorts of seeds on a GPU."""

@@ -29,7 +29,7 @@ class Arrivals:
     """Iterates over a stream once.
 
     batches: the stream's batches; by default all of them. skip: how many to leave out, for a run that is resumed.
-    limit: stop as soon as so many samples have arrived. reveal_t: whether the learner gets the stream's t.
+    limit: stop when this number of samples has arrived. reveal_t: whether the learner gets the stream's t.
     failure: set if the stream raised an error. The iteration then just ends, so that a batch that is being learnt
         can be finished before the error is raised.
     """

@@ -1,4 +1,4 @@
-"""How a learner meets a stream: the loop."""
+"""The loop that runs a learner on a stream."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(
     infer: "novelty" infers t from new labels and rising errors, for a stream that hides it.
     clock: makes the stream one that does not wait for the learner.
     detector: "adwin", or any of River's drift detectors; it gets every prediction error.
-    samples: stop after so many, for a stream that does not end.
+    samples: stop after this number, for a stream that does not end.
     progress: called with the number of samples after every batch.
     checkpoint: a file that holds the run, written after every `every` batches of the evaluator and at the end. If
         it exists, the run resumes from there; the stream must start from its beginning again.
@@ -104,7 +104,7 @@ class Run:
         self.checkpoint = None if options.checkpoint is None else RunCheckpoint(self, options.checkpoint)
 
     def _horizon(self, given: Horizon | None) -> Horizon:
-        """The given one; else what the learner asks for; else the paradigm's."""
+        """The horizon of the options, else the learner's, else the paradigm's."""
         if given is None and self.paradigm is not None and self.learner.horizon == Horizon():
             return self.paradigm.horizon
         return given or self.learner.horizon
@@ -123,7 +123,7 @@ class Run:
         return self.result()
 
     def _learn_stream(self) -> None:
-        """Predict every batch as it arrives, if that is asked for, and learn it if there is time.
+        """Predict every batch as it arrives, if the options say so, and learn it if there is time.
 
         Batches that are missed arrive while the learner is busy, so they are predicted by the model from before.
         """

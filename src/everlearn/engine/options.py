@@ -19,7 +19,7 @@ Progress = Callable[[int], None]
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """How a learner meets a stream; the fields are the keyword arguments of `run`.
+    """How to run a learner on a stream; the fields are the keyword arguments of `run`.
 
     >>> RunOptions(samples=0)
     Traceback (most recent call last):

@@ -48,7 +48,7 @@ def check_needs(
 
 
 def _provided(stream: Stream) -> frozenset[str]:
-    """What a stream tells; a user's own stream reads its first batch for that, which may fail."""
+    """The information a stream provides; a user's own stream reads its first batch for that, which may fail."""
     try:
         return stream.tells
     except Exception as error:
@@ -56,7 +56,7 @@ def _provided(stream: Stream) -> frozenset[str]:
 
 
 def stream_failed(stream: Stream, number: int, error: Exception) -> StreamError:
-    """The error of a stream that raised one when asked for its batch of this number."""
+    """The error to raise when a stream failed to yield the batch with this number."""
     failure = StreamError(f"the stream {stream.name!r} failed at batch {number}: {error}")
     failure.__cause__ = error
     return failure

@@ -28,7 +28,7 @@ Tests = Sequence[tuple[Any, Any]]
 class Evaluator:
     """Measures a learner on held-out samples.
 
-    every: ρ, evaluate after every so many batches; None for task transitions and the end alone.
+    every: ρ, evaluate after this many batches each time; None for task transitions and the end alone.
     transitions: whether to evaluate when a task ends.
     horizon: D_eval. `seen`: samples of the classes seen so far; `all`: also of classes not seen yet (zero-shot);
         `current`: of the concepts in force at the moment.
@@ -69,7 +69,7 @@ class Evaluator:
             object.__setattr__(self, "tests", as_tests(self.tests))
 
     def due(self, batches: int, transition: bool) -> bool:
-        """Whether to evaluate now, after so many batches. transition: whether a task has just ended."""
+        """Whether to evaluate now, after this number of batches. transition: whether a task has just ended."""
         return (transition and self.transitions) or (self.every is not None and batches % self.every == 0)
 
     def evaluate(

@@ -20,7 +20,7 @@ from everlearn.parent_watch import end_with_parent, remove_with_parent
 
 __all__ = ["EvaluationWorker"]
 
-# At most so many snapshots wait on disk; then the learner waits, or a slow evaluator would fill the disk.
+# At most this many snapshots wait on disk; then the learner waits, or a slow evaluator would fill the disk.
 WAITING = 100
 
 

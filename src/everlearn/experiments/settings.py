@@ -55,7 +55,7 @@ def benchmark_settings(learner: str, stream: str, imbalanced: bool) -> dict[str,
 
 
 def merged_settings(learner: str, stream: str, imbalanced: bool, given: dict[str, Any]) -> dict[str, Any]:
-    """The settings to make a learner with: those given, then the benchmark's, then the default network.
+    """The settings to create a learner with: those passed, then the benchmark's, then the default network.
 
     Settings that none of them names are the learner's own defaults.
 

@@ -1,4 +1,4 @@
-"""One file per method. A file put here is found by its learner's `name`, on the command line and in the tests."""
+"""The learners, one file per method. A file added here is found by its learner's `name`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GROUP = "everlearn.learners"  # of entry points
 
 @functools.cache
 def registry() -> dict[str, type[Learner]]:
-    """Every learner there is, by name."""
+    """All learners of the library, by name."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     ours = [kind for kind in _subclasses() if kind.__module__.startswith(__name__) and "name" in vars(kind)]
@@ -35,7 +35,7 @@ def registry() -> dict[str, type[Learner]]:
 
 
 def _subclasses() -> list[type[Learner]]:
-    """Every learner that is imported."""
+    """All subclasses of Learner that are imported."""
     found: list[type[Learner]] = list(Learner.__subclasses__())
     for kind in found:
         found += kind.__subclasses__()
@@ -43,9 +43,9 @@ def _subclasses() -> list[type[Learner]]:
 
 
 def find(name: str) -> type[Learner]:
-    """The learner of this name: one of ours, of an installed package's entry points, or `module:Class`.
+    """The learner class with this name: from the library, an entry point of an installed package, or `module:Class`.
 
-    A package offers learners by the entry point group `everlearn.learners`.
+    A package adds learners with the entry point group `everlearn.learners`.
     """
     if name in registry():
         return registry()[name]
@@ -56,7 +56,9 @@ def find(name: str) -> type[Learner]:
 
 def _unknown(name: str) -> type[Learner]:
     known = [*registry(), *(point.name for point in entry_points(group=GROUP))]
-    raise ValueError(f"there is no learner {name!r}{nearest(name, known)}; or give module:Class")
+    raise ValueError(
+        f"there is no learner {name!r}{nearest(name, known)}; for your own class, use module:Class"
+    )
 
 
 def _entry_point(name: str) -> type[Learner] | None:
@@ -65,7 +67,7 @@ def _entry_point(name: str) -> type[Learner] | None:
 
 
 def _imported(name: str) -> type[Learner]:
-    """The class that `module:Class` names; a module in the folder of the command is found, too."""
+    """The class with the name `module:Class`. Modules in the working directory are found too."""
     module, _, attribute = name.partition(":")
     here = os.getcwd()
     added = here not in sys.path
@@ -83,14 +85,14 @@ def _imported(name: str) -> type[Learner]:
 
 def _checked(found: Any, what: str) -> type[Learner]:
     if not (isinstance(found, type) and issubclass(found, Learner) and hasattr(found, "name")):
-        raise ValueError(f"{what} is not a subclass of everlearn's Learner with a name of its own")
+        raise ValueError(f"{what} is not a subclass of everlearn.Learner that sets `name`")
     return found
 
 
 def _named(name: str) -> type[Learner]:
-    """The class of a saved learner: ours, an entry point's, or one that is imported already.
+    """The class of a saved learner: from the library, an entry point, or already imported.
 
-    A file never makes a module be imported: it may come from anywhere.
+    A checkpoint never causes an import by itself, since it may come from an untrusted source.
     """
     if name in registry():
         return registry()[name]
@@ -102,7 +104,7 @@ def _named(name: str) -> type[Learner]:
 
 def _unknown_in_file(name: str) -> type[Learner]:
     raise ValueError(
-        f"its learner {name!r} is not one of ours: import its class first, or load(path, learner=...)"
+        f"there is no learner {name!r} in the library: import its class first, or use load(path, learner=...)"
     )
 
 
@@ -113,28 +115,29 @@ def load(
     augmentation: Callable[[Tensor], Tensor] | None = None,
     learner: type[Learner] | None = None,
 ) -> Learner:
-    """The learner that `save` wrote, exactly as it was.
+    """Load a learner that `save` wrote, exactly as it was.
 
-    network: the module it was made with, if that was one of your own; its weights are overwritten.
-    augmentation: the function it was made with, if that was one of your own.
-    learner: its class, if that is one of your own and not imported yet.
+    network: your own module, if the learner was created with one; its weights are overwritten.
+    augmentation: your own function, if the learner was created with one.
+    learner: the class, if it is your own and not imported yet.
     """
     state = checkpoint.read(path)
     meta = read_meta(state)
     own = str(meta["network"]).startswith(OWN_NETWORK)
     if own and network is None:
         raise CheckpointError(
-            f"{os.fspath(path)} was saved with a network of your own: load(path, network=...)"
+            f"{os.fspath(path)} was saved with your own network: use load(path, network=...)"
         )
     if not own and network is not None:
         raise CheckpointError(
-            f"{os.fspath(path)} was saved with the network {meta['network']!r}, which it rebuilds itself"
+            f"{os.fspath(path)} was saved with the network {meta['network']!r}, which it builds itself: "
+            "leave out network"
         )
     settings = meta["settings"]
     if str(settings.get("augmentation")).startswith(OWN_FUNCTION):
         if augmentation is None:
             raise CheckpointError(
-                f"{os.fspath(path)} was saved with an augmentation of your own: load(path, augmentation=...)"
+                f"{os.fspath(path)} was saved with your own augmentation: use load(path, augmentation=...)"
             )
         settings = settings | {"augmentation": augmentation}
     try:

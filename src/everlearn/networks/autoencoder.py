@@ -16,12 +16,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 __all__ = ["Decoder", "Gaussian", "Likelihood", "evidence_bound", "flat", "log_normal"]
 
 Likelihood = Literal["bits", "grey", "real"]
-"""What a value given its decoding is: a coin of this log-odds (`bits`), or Gaussian with variance 1, around
-the sigmoid of it (`grey`, for values from 0 to 1) or around it (`real`)."""
+"""The distribution of a value, given the decoder's output: Bernoulli with this log-odds (`bits`), or Gaussian with
+variance 1 around its sigmoid (`grey`, for values from 0 to 1) or around the output itself (`real`)."""
 
 
 def flat(x: Tensor) -> Tensor:
-    """Samples as rows of numbers, which is what is decoded."""
+    """Samples as rows of numbers, the form that is decoded."""
     return x.reshape(len(x), -1).float()
 
 
@@ -116,7 +116,7 @@ class Decoder(nn.Module):
 
 
 def log_normal(squares: Tensor, values: int) -> Tensor:
-    """The log-density of a Gaussian with variance 1, so far away in squares, in so many dimensions."""
+    """The log-density of a Gaussian with variance 1 at this squared distance, in this number of dimensions."""
     return -(squares + values * math.log(2 * math.pi)) / 2
 
 

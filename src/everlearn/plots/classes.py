@@ -159,7 +159,7 @@ def _mean_of_known(table: Table) -> Curve:
 
 
 def _some(count: int, most: int) -> range:
-    """All of `count` positions if they are at most so many, else every 2nd, 5th, 10th, 20th, …"""
+    """All of `count` positions if they are at most `most`, else every 2nd, 5th, 10th, 20th, …"""
     strides = (n * 10**k for k in range(9) for n in (1, 2, 5))
     return range(0, count, next(n for n in strides if count <= n * most))
 

@@ -103,7 +103,7 @@ def colours_in_order(count: int) -> list[str]:
 
 
 def panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels of this size in inches, at most four in a row.
+    """A figure with this many panels of this size in inches, at most four in a row.
 
     >>> figure, axes = panels(6, width=3, height=2)
     >>> len(axes), figure.get_size_inches().tolist()

@@ -70,7 +70,7 @@ class Stream(ABC):
 
     @property
     def tells(self) -> frozenset[str]:
-        """What it tells a learner: a subset of `{"t", "tasks", "classes"}`."""
+        """The information for learners: a subset of `{"t", "tasks", "classes"}`."""
         return frozenset()
 
     @property

@@ -145,7 +145,7 @@ class DatasetStream(Stream):
 
     @property
     def tells(self) -> frozenset[str]:
-        """What it tells a learner: a subset of `{"t", "tasks", "classes"}`."""
+        """The information for learners: a subset of `{"t", "tasks", "classes"}`."""
         hidden = any(segment.t is None for segment in self.arrangement.segments)
         return frozenset({"classes"} if hidden else {"t", "tasks", "classes"})
 

@@ -78,7 +78,7 @@ class Playback(Stream):
 
     @property
     def tells(self) -> frozenset[str]:
-        """What the recorded stream tells a learner."""
+        """The information for learners of the recorded stream."""
         return frozenset(self._about["tells"])
 
     @property

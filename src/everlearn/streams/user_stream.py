@@ -143,7 +143,7 @@ class UserStream(Stream):
 
     @property
     def tells(self) -> frozenset[str]:
-        """What it tells a learner: t if the first batch has one, and tasks and classes if they were given."""
+        """The information for learners: t if the first batch has one; tasks and classes if they were passed."""
         if self._tells_t is None:
             self._request_first()
         tells = {"t": self._tells_t, "tasks": self._tasks is not None, "classes": self._classes is not None}
@@ -162,17 +162,17 @@ class UserStream(Stream):
 
     @property
     def tests(self) -> Tests:
-        """The held-out samples and labels of each concept that were given."""
+        """The held-out samples and labels of each concept."""
         return self._tests
 
     @property
     def tasks(self) -> int | None:
-        """How many tasks there are, if that was given."""
+        """The number of tasks, if it was passed."""
         return self._tasks
 
     @property
     def classes(self) -> list[Any] | None:
-        """All labels it will send, if they were given."""
+        """All labels of the stream, if they were passed."""
         return None if self._classes is None else list(self._classes)
 
 

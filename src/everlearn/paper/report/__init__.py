@@ -19,7 +19,7 @@ __all__ = ["export_csv", "export_json", "write"]
 
 
 def write(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = None) -> Path:
-    """Write `report.html`, `figures/`, `tables.csv` and `tables.json` into the folder `out`; gives the page.
+    """Write `report.html`, `figures/`, `tables.csv` and `tables.json` into the folder `out`; returns the page.
 
     stores: files of runs, or folders of results. papers: the experiments to show; by default the paper's, and
     a table of all other runs.

@@ -12,7 +12,7 @@ from everlearn.paper.table_view import Column, Entry, Row, TableView, number_ent
 __all__ = ["JudgedClaim", "judged_claim"]
 
 FEW = 3
-"""Up to so many checks are shown unfolded."""
+"""Up to this many checks are shown unfolded."""
 COLUMNS = ("ours", "95 % interval", "paper", "n", "verdict")
 
 

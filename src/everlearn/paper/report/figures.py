@@ -190,7 +190,7 @@ def _at_right(ax: Axes, place: int, words: str) -> None:
 
 
 def _words(cell: MeasuredCell | None) -> str:
-    if cell is None:  # not asked for
+    if cell is None:  # not part of the report
         return ""
     if cell.ours is None:
         return "not run"
