@@ -50,7 +50,7 @@ def test_a_class_in_the_working_folder_is_found_by_its_module(folder):
     [
         ("my_methods:Thrice", "no attribute 'Thrice'"),
         ("no_such_module:Twice", "No module named 'no_such_module'"),
-        ("my_methods:NotALearner", "not a subclass of everlearn's Learner"),
+        ("my_methods:NotALearner", "not a subclass of everlearn.Learner that sets `name`"),
         ("cop", "did you mean 'cope'"),
     ],
 )

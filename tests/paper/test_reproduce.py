@@ -203,8 +203,8 @@ class Watched(Job):
     def open_stream(self):
         begun = time.time()
         time.sleep(0.3)
-        told = [begun, time.time(), self.alone]
-        (pathlib.Path(self.data_dir) / f"{self.seed}.json").write_text(json.dumps(told))
+        times = [begun, time.time(), self.alone]
+        (pathlib.Path(self.data_dir) / f"{self.seed}.json").write_text(json.dumps(times))
         raise RuntimeError("it only watched the clock")
 
 
@@ -259,10 +259,10 @@ def test_a_group_is_split_into_cohorts_of_equal_shape_and_who_is_left_alone_runs
     monkeypatch.setattr(runner, "Cohort", OneByOne)
     monkeypatch.setattr(runner, "shape_of", lambda run: plan_shape(run.learner, 10))
     monkeypatch.setattr(runner, "hardware", lambda device: device)
-    told = [{"mixing": 0.0}, {"mixing": 0.4}, {"mixing": 0.0}, {"mixing": 0.2}, {"colour": 0.4, "width": 8}]
+    overrides = [{"mixing": 0.0}, {"mixing": 0.4}, {"mixing": 0.0}, {"mixing": 0.2}, {"colour": 0.4, "width": 8}]
     jobs = {
         place: Job("cope", "split-digits", place, imbalance=1, device="cpu", settings=settings)
-        for place, settings in enumerate(told)
+        for place, settings in enumerate(overrides)
     }
     ended = dict(runner._cohorts(jobs, lambda samples: None))
     assert met == [[0.0, 0.0], [0.4, 0.2]]
@@ -394,8 +394,8 @@ def test_exported_runs_tell_apart_what_is_not_the_same(tmp_path):
     chosen = run(Job("cope", "split-mnist", 0, validation=True), 90)
     write_csv([usual, alone, offline, chosen], tmp_path / "runs.csv")
     lines = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
-    told = [[line[name] for name in ("horizon", "epochs", "alone", "validation")] for line in lines]
-    assert told == [
+    options = [[line[name] for name in ("horizon", "epochs", "alone", "validation")] for line in lines]
+    assert options == [
         ["batch", "1", "False", "False"],
         ["batch", "1", "True", "False"],
         ["stream", "7", "False", "False"],
@@ -408,8 +408,8 @@ def test_exported_tables_tell_a_run_that_was_alone_from_its_twin():
     cells = {cell["experiment"]: cell for cell in csv.DictReader(as_csv(tables(records)).splitlines())}
     assert (cells["balanced"]["alone"], cells["resources"]["alone"]) == ("False", "True")
     assert cells["balanced"]["epochs"] == "1"
-    told = {table["experiment"]: table["cells"][0] for table in json.loads(as_json(tables(records)))}
-    assert (told["balanced"]["alone"], told["resources"]["alone"]) == (False, True)
+    cells = {table["experiment"]: table["cells"][0] for table in json.loads(as_json(tables(records)))}
+    assert (cells["balanced"]["alone"], cells["resources"]["alone"]) == (False, True)
 
 
 def test_a_low_capacity_stream_sends_few_samples_a_task(mnist_dir):
