@@ -81,7 +81,7 @@ def test_a_file_never_imports_the_module_of_its_learner(folder):
 
     kind = type(learner)
     kind.name = "another"  # as in a process that has not imported it
-    with pytest.raises(CheckpointError, match="import its class first, or load"):
+    with pytest.raises(CheckpointError, match="import its class first, or use load"):
         load(folder / "state", device="cpu")
     kind.name = folder.name
     assert load(folder / "state", device="cpu", learner=kind).classes == ["a", "b"]
