@@ -120,7 +120,7 @@ MISTAKES = {
     "could not convert string to float: 'much'": ["run", "--momentum", "much"],
     "invalid literal for int() with base 10: 'x'": ["run", "--seeds", "x"],
     "run everlearn run --learner finetune --help": ["run", "--learner", "finetune", "--temperature", "3"],
-    "device is auto, cpu, cuda or another of torch's, not 'tpu'": ["run", "--device", "tpu"],
+    "device is auto, cpu, cuda, mps or another of torch's, not 'tpu'": ["run", "--device", "tpu"],
     "epochs must be at least 1, not 0": ["run", "--epochs", "0"],
     "/dev/null/pictures: Not a directory": ["run", "--plots", "--out", "/dev/null/pictures"],
     "can't be written (Not a directory)": ["run", "--checkpoint", "/dev/null/state", "--every", "5"],
@@ -139,7 +139,7 @@ MISTAKES = {
     ],
     "--address auto is of a Ray cluster: add --backend ray": ["reproduce", "balanced", "--address", "auto"],
     "workers must be at least 1, not 0": ["reproduce", "balanced", "--workers", "0"],
-    "device is auto, cpu or cuda, not 'gpu'": ["reproduce", "balanced", "--device", "gpu"],
+    "device is auto, cpu, cuda or mps, not 'gpu'": ["reproduce", "balanced", "--device", "gpu"],
     "mine.toml does not exist": ["reproduce", "mine.toml"],
     "nowhere.sqlite does not exist": ["report", "nowhere.sqlite"],
 }

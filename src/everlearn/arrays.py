@@ -1,4 +1,6 @@
-"""Operations on small arrays: with torch on a GPU, with numpy on the CPU, where they take a third of the time."""
+"""Operations on small arrays: with torch on a GPU, with numpy on the CPU, where they take a third of the time; and
+float64 on devices that do not have it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Array", "as_arrays", "as_double", "largest", "like", "product", "take"]
+__all__ = [
+    "Array",
+    "as_arrays",
+    "as_double",
+    "has_float64",
+    "in_float64",
+    "largest",
+    "like",
+    "product",
+    "take",
+]
 
 Array = Any
 """A torch tensor or a numpy array."""
@@ -18,9 +30,19 @@ FEW = 2**17
 
 def as_arrays(*tensors: Tensor | None) -> tuple[Any, list[Array]]:
     """The module to compute with, torch or numpy, and the tensors as its arrays, which share memory."""
-    if any(tensor is not None and tensor.is_cuda for tensor in tensors):
+    if any(tensor is not None and not tensor.is_cpu for tensor in tensors):
         return torch, list(tensors)
     return np, [None if tensor is None else tensor.detach().numpy() for tensor in tensors]
+
+
+def has_float64(device: torch.device) -> bool:
+    """Whether a device computes in float64; Apple's `mps` does not."""
+    return device.type != "mps"
+
+
+def in_float64(tensor: Tensor) -> Tensor:
+    """The tensor in float64; on the CPU if its device has no float64."""
+    return (tensor if has_float64(tensor.device) else tensor.cpu()).double()
 
 
 def product(left: Array, right: Array) -> Array:

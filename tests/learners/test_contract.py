@@ -311,7 +311,7 @@ def test_what_it_can_never_work_with_is_refused_when_it_is_made(name):
         assert sentence in str(caught.value)
     with pytest.raises(ValueError, match="a seed is a whole number of at most 64 bits, not 'x'"):
         kind(seed="x")
-    with pytest.raises(ValueError, match=r"device is auto, cpu, cuda or another of torch's, not 'tpu'"):
+    with pytest.raises(ValueError, match=r"device is auto, cpu, cuda, mps or another of torch's, not 'tpu'"):
         kind(device="tpu")
     with pytest.raises(ValueError, match="device is 'cuda:99', but torch finds"):
         kind(device="cuda:99")

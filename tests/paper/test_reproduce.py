@@ -259,7 +259,13 @@ def test_a_group_is_split_into_cohorts_of_equal_shape_and_who_is_left_alone_runs
     monkeypatch.setattr(runner, "Cohort", OneByOne)
     monkeypatch.setattr(runner, "shape_of", lambda run: plan_shape(run.learner, 10))
     monkeypatch.setattr(runner, "hardware", lambda device: device)
-    overrides = [{"mixing": 0.0}, {"mixing": 0.4}, {"mixing": 0.0}, {"mixing": 0.2}, {"colour": 0.4, "width": 8}]
+    overrides = [
+        {"mixing": 0.0},
+        {"mixing": 0.4},
+        {"mixing": 0.0},
+        {"mixing": 0.2},
+        {"colour": 0.4, "width": 8},
+    ]
     jobs = {
         place: Job("cope", "split-digits", place, imbalance=1, device="cpu", settings=settings)
         for place, settings in enumerate(overrides)

@@ -158,7 +158,7 @@ class MiniBatcher:
         return {
             "learner": serialize(self.learner),
             # The machine that loads it may have another GPU, or none.
-            "device": "auto" if self.learner.device.type == "cuda" else str(self.learner.device),
+            "device": "auto" if self.learner.device.type in ("cuda", "mps") else str(self.learner.device),
             "batch_size": self.batch_size,
             "features": self.columns.names,
             "rows": self._rows[:waiting].copy(),

@@ -135,7 +135,7 @@ class OnlineClassifier(_RiverClassifier):
     seed
         Determines initialisation, replay and memory; None for a random one.
     device
-        `"cpu"`, `"cuda"` or another torch device, or `"auto"`. Small batches are not faster on a GPU.
+        `"cpu"`, `"cuda"`, `"mps"` or another torch device, or `"auto"`. Small batches are not faster on a GPU.
     settings
         The settings of the learner by name, such as `{"memory_size": 500}`. See `help(everlearn.CoPE)` for CoPE's.
 
@@ -179,7 +179,7 @@ class CoPEClassifier(_RiverClassifier):
     seed
         Determines initialisation, replay and memory; None for a random one.
     device
-        `"cpu"`, `"cuda"` or another torch device, or `"auto"`. Small batches are not faster on a GPU.
+        `"cpu"`, `"cuda"`, `"mps"` or another torch device, or `"auto"`. Small batches are not faster on a GPU.
     learning_rate
         Step size of SGD.
     iterations

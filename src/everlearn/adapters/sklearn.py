@@ -38,7 +38,7 @@ class OnlineClassifier(SklearnClassifier):
     random_state
         Determines initialisation, replay, memory and the order in `fit`.
     device
-        `"auto"` (a GPU if there is one), or a torch device by name.
+        `"auto"` (an NVIDIA GPU if there is one), `"cpu"`, `"cuda"`, `"mps"` or another torch device.
     settings
         The settings of the learner by name, such as `{"memory_size": 500}`. See `help(everlearn.CoPE)` for CoPE's.
 
@@ -90,7 +90,7 @@ class CoPEClassifier(SklearnClassifier):
     random_state
         Determines initialisation, replay, memory and the order in `fit`.
     device
-        `"auto"` (a GPU if there is one), or a torch device by name.
+        `"auto"` (an NVIDIA GPU if there is one), `"cpu"`, `"cuda"`, `"mps"` or another torch device.
     learning_rate
         Step size of SGD.
     iterations

@@ -60,7 +60,9 @@ class Plan:
         """The plan as tensors on a device."""
         tensors = [torch.from_numpy(part) for part in self.arrays()]
         if device.type != "cpu":
-            tensors = [part.to(device, non_blocking=True) for part in tensors]
+            # `mps` may read the host's memory after it was freed, if it is not waited for.
+            waits = device.type != "cuda"
+            tensors = [part.to(device, non_blocking=not waits) for part in tensors]
         return self.filled(tensors)
 
 

@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor
 
+from everlearn.arrays import in_float64
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label
 
@@ -35,4 +36,4 @@ def threshold(scores: Tensor, share: float) -> float:
 
     scores: of exemplars and classes, `[exemplars, classes]`.
     """
-    return float(scores.amax(1).double().quantile(share)) if len(scores) else -math.inf
+    return float(in_float64(scores.amax(1)).quantile(share)) if len(scores) else -math.inf

@@ -107,15 +107,20 @@ def as_task(t: Any, where: str) -> int:
 
 
 def as_device(name: Any) -> torch.device:
-    """The torch device with this name, if it is available; `auto` is a GPU if there is one."""
+    """The torch device with this name, if it is available; `auto` is an NVIDIA GPU if there is one, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError, ValueError, OverflowError):
-        raise ValueError(f"device is auto, cpu, cuda or another of torch's, not {shortened(name)}") from None
+        raise ValueError(
+            f"device is auto, cpu, cuda, mps or another of torch's, not {shortened(name)}"
+        ) from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device is {name!r}, but torch finds {torch.cuda.device_count() or 'no'} GPU here")
+        found = torch.cuda.device_count() or "no"
+        raise ValueError(f"device is {name!r}, but torch finds {found} NVIDIA GPU here: use auto or cpu")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ValueError(f"device is {name!r}, but torch finds no Apple GPU here: use auto or cpu")
     return device
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from everlearn.arrays import in_float64
 from everlearn.memory.labels import Label, as_labels
 
 __all__ = ["Plane", "project", "prototype_shift", "prototype_truth", "variance"]
@@ -100,13 +101,12 @@ def project(features: Tensor, prototypes: Prototypes) -> Plane:
 
 
 def _matrix(features: Tensor) -> Tensor:
-    """The features in float64, on the CPU where their device has no float64."""
+    """The features in float64, after a check of their shape."""
     if features.ndim != 2 or len(features) == 0:
         raise ValueError(
             f"features must have the shape [samples, d] with at least one sample, not {list(features.shape)}"
         )
-    features = features.detach()
-    return (features.cpu() if features.device.type == "mps" else features).double()
+    return in_float64(features.detach())
 
 
 def _units(features: Tensor) -> Tensor:

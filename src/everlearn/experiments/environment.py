@@ -38,12 +38,14 @@ def hardware(device: str = "auto") -> str:
     """A description of the machine: the GPU that is used, else the CPU and its cores; and torch's version."""
     number = f"{cores()} core{'s' if cores() > 1 else ''}"
     where = torch.cuda.get_device_name() if on_gpu(device) else f"{_cpu()}, {number}"
+    if device.startswith("mps"):
+        where += ", its GPU"
     return f"{where}, torch {torch.__version__}"
 
 
 def on_gpu(device: str = "auto") -> bool:
-    """Whether a learner on this device is on a GPU."""
-    return torch.cuda.is_available() and device != "cpu"
+    """Whether a learner on this device is on an NVIDIA GPU: only these run cohorts and CUDA graphs."""
+    return torch.cuda.is_available() and device.startswith(("auto", "cuda"))
 
 
 def _cpu() -> str:

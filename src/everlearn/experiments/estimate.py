@@ -45,7 +45,7 @@ def seconds(job: Job, earlier: Rates) -> float | None:
     settings = settings_in_force(job.learner, job.stream, job.imbalance is not None, job.settings)
     measured = earlier.get((_paced(job.learner, job.batch_size), job.stream, hardware(job.device)))
     device = "gpu" if on_gpu(job.device) else "core"
-    known = _table()[device].get(settings["network"], {})
+    known = {} if job.device.startswith("mps") else _table()[device].get(settings["network"], {})
     rate = (
         mean(measured) if measured else known.get(_paced(job.learner, job.batch_size), known.get(job.learner))
     )

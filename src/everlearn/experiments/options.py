@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from everlearn.experiments.environment import on_gpu
+from everlearn.core.validation import as_device
 from everlearn.experiments.runner import Backend
 from everlearn.experiments.store import STORE
 
@@ -33,7 +33,7 @@ class SweepOptions:
     workers: int | None = None
     """processes on this machine; by default one for each core"""
     device: str = "auto"
-    """auto (a GPU if there is one), cpu, or cuda"""
+    """auto (an NVIDIA GPU if there is one), cpu, cuda, or mps (Apple)"""
     data_dir: Path | None = None
     """folder of the datasets"""
 
@@ -51,12 +51,9 @@ class SweepOptions:
             raise ValueError(f"seeds must be at least 1, not {self.seeds}")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be at least 1, not {self.workers}")
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise ValueError(f"device is auto, cpu or cuda, not {self.device!r}")
-        # With Ray, the runs are on other machines than this one.
-        if self.device == "cuda" and self.backend == "local" and not on_gpu(self.device):
-            raise ValueError(
-                "device is cuda, but torch finds no GPU on this machine: leave it out, or use cpu"
-            )
+        if self.device not in ("auto", "cpu", "cuda", "mps"):
+            raise ValueError(f"device is auto, cpu, cuda or mps, not {self.device!r}")
+        if self.backend == "local":  # with Ray, the runs are on other machines than this one
+            as_device(self.device)
         if self.address is not None and self.backend != "ray":
             raise ValueError(f"--address {self.address} is of a Ray cluster: add --backend ray")

@@ -12,6 +12,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
+from everlearn.arrays import in_float64
 from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
 from everlearn.core.settings import SoftmaxMemorySettings
@@ -171,9 +172,9 @@ def multipliers(past: Tensor, gradient: Tensor, margin: float) -> Tensor:
     """
     from scipy.optimize import nnls
 
-    exact = past.double()
+    exact = in_float64(past)
     gram = (exact @ exact.T).cpu() + RIDGE * torch.eye(len(past), dtype=torch.float64)
-    linear = gram.sum(1) * margin + (exact @ gradient.double()).cpu()
+    linear = gram.sum(1) * margin + (exact @ in_float64(gradient)).cpu()
     lower = torch.linalg.cholesky(gram)
     target = -torch.linalg.solve_triangular(lower, linear[:, None], upper=False)[:, 0]
     above, _ = nnls(lower.T.numpy(), target.numpy())

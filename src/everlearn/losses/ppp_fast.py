@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from everlearn.arrays import Array, as_arrays, as_double, largest, like, product, take
+from everlearn.arrays import Array, as_arrays, as_double, has_float64, largest, like, product, take
 
 __all__ = ["FastPath", "Gradient", "fast_path", "ppp_gradient"]
 
@@ -120,9 +120,15 @@ def _computed(
     *options: Any,
 ) -> tuple[Tensor, Tensor]:
     """Loss and gradient, as tensors."""
-    xp, arrays = as_arrays(features, slots, prototypes, seen, valid)
+    tensors: list[Tensor | None] = [features, slots, prototypes, seen, valid]
+    if not has_float64(features.device):
+        tensors = [None if tensor is None else tensor.cpu() for tensor in tensors]
+    xp, arrays = as_arrays(*tensors)
     loss, slope = _value_and_gradient(xp, *arrays, *options)
-    return torch.as_tensor(loss, dtype=features.dtype), torch.as_tensor(slope, dtype=features.dtype)
+    dtype, device = features.dtype, features.device
+    return torch.as_tensor(loss, dtype=dtype, device=device), torch.as_tensor(
+        slope, dtype=dtype, device=device
+    )
 
 
 def _value_and_gradient(

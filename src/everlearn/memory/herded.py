@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.arrays import in_float64
 from everlearn.memory.base import Integers, ReplayMemory, remove_slot, write_rows
 from everlearn.memory.labels import LabelTable
 
@@ -30,7 +31,7 @@ def herd(features: Tensor, count: int, unit_length: bool = False) -> Tensor:
     >>> herd(torch.tensor([[0.0], [4.0], [1.0], [6.0]]), 3)
     tensor([1, 2, 3])
     """
-    features = features.double()
+    device, features = features.device, in_float64(features)
     shape = torch.nn.functional.normalize if unit_length else torch.clone
     mean = shape(features.mean(0, keepdim=True))  # [1, d]
     total = torch.zeros_like(mean)
@@ -42,7 +43,7 @@ def herd(features: Tensor, count: int, unit_length: bool = False) -> Tensor:
         total += features[best]
         excluded[best] = torch.inf
         chosen[i] = best
-    return chosen
+    return chosen.to(device)
 
 
 class HerdedMemory(ReplayMemory):
