@@ -76,8 +76,25 @@ def test_without_scikit_learn_digits_say_what_to_install(monkeypatch: pytest.Mon
     assert "pip install scikit-learn" in complaint("digits")
 
 
-def test_importing_the_readers_loads_neither_scikit_learn_nor_pillow() -> None:
-    code = "import sys, everlearn.streams.fetch; sys.exit('sklearn' in sys.modules or 'PIL' in sys.modules)"
+def test_digits_are_those_that_scikit_learn_loads() -> None:
+    of_file = datasets._digits_table(dataset_files.locate("digits") / "datasets" / "data" / "digits.csv.gz")
+    loaded = datasets._digits_table(Path("/nowhere"))  # where the file is elsewhere, scikit-learn finds it
+    np.testing.assert_array_equal(of_file, loaded)
+
+
+@pytest.mark.parametrize("content", [b"1,2\n", gzip.compress(b"1,2\n3\n"), gzip.compress(b"1,2\n")[:-9]])
+def test_a_damaged_file_of_digits_says_what_to_install(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "digits.csv.gz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"digits.csv.gz can't be read .*; reinstall scikit-learn"):
+        datasets._digits_table(path)
+
+
+def test_reading_digits_loads_neither_scikit_learn_nor_pillow() -> None:
+    code = (
+        "import sys, everlearn.streams.fetch; from everlearn.streams.datasets import load; load('digits');"
+        "sys.exit('sklearn' in sys.modules or 'PIL' in sys.modules)"
+    )
     subprocess.run(
         [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )

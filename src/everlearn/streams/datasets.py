@@ -6,7 +6,9 @@ files are compressed, or in which of the usual folders they are.
 
 from __future__ import annotations
 
+import gzip
 import os
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -147,15 +149,30 @@ _read_once = lru_cache(maxsize=len(NAMES))(read)
 
 def _read_digits(name: str, place: Path) -> Decoded:
     """Scikit-learn's digits, scaled to 0..255; every fifth sample of each class is for testing."""
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped,unused-ignore]
-
-    grey, target = load_digits(return_X_y=True)
-    x, y = np.rint(grey * 255 / 16).astype(np.uint8), target.astype(np.uint8)
+    table = _digits_table(place / "datasets" / "data" / "digits.csv.gz")
+    x, y = np.rint(table[:, :-1] * 255 / 16).astype(np.uint8), table[:, -1].astype(np.uint8)
     test = np.zeros(len(y), dtype=bool)
     for label in np.unique(y):
         test[np.flatnonzero(y == label)[4::5]] = True
     arrays = {"x_train": x[~test], "y_train": y[~test], "x_test": x[test], "y_test": y[test]}
     return {key: (array, place) for key, array in arrays.items()}
+
+
+def _digits_table(path: Path) -> NDArray[np.float64]:
+    """One row per sample: 64 grey values up to 16, then the label.
+
+    Scikit-learn's own file is read directly where it exists, since importing scikit-learn takes over a second.
+    """
+    if path.exists():
+        try:
+            with gzip.open(path, "rt", encoding="ascii") as file:
+                return np.loadtxt(file, delimiter=",", ndmin=2)
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            raise invalid_file("digits", path, f"can't be read ({error})") from None
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped,unused-ignore]
+
+    grey, target = load_digits(return_X_y=True)
+    return np.column_stack([grey, target])
 
 
 def _read_idx_files(name: str, place: Path) -> Decoded:
