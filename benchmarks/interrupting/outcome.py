@@ -42,11 +42,20 @@ def later(learner: Any) -> dict[str, Any]:
 @functools.cache
 def expected(name: str, variant: str, call: str) -> tuple[Expected, Expected]:
     """What is right before the call, and after it."""
-    found = []
-    for state in (begun(name, variant, call), done(name, variant, call)):
-        learner = with_state(name, variant, state)
-        found.append(Expected(frozen(state), predicted(learner), later(learner)))
-    return found[0], found[1]
+    before = _before(
+        name, variant, "first" if call == "first" else "observe"
+    )  # other calls find the same state
+    return before, _expected(name, variant, done(name, variant, call))
+
+
+@functools.cache
+def _before(name: str, variant: str, call: str) -> Expected:
+    return _expected(name, variant, begun(name, variant, call))
+
+
+def _expected(name: str, variant: str, state: dict[str, Any]) -> Expected:
+    learner = with_state(name, variant, state)
+    return Expected(frozen(state), predicted(learner), later(learner))
 
 
 def interrupt(point: Point) -> tuple[str, str] | None:
