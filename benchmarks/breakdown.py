@@ -53,7 +53,7 @@ def watch(learner: Any) -> Times:
         ("forward", learner.sgd, "forward"),
         ("gradient of the PPP-loss", ppp_loss, "gradient"),
         ("backward and SGD", None, ""),
-        ("move the prototypes", learner._evolving, "move"),
+        ("move the prototypes", learner.prototype_memory, "move"),
         ("write to the memory", learner.memory, "write"),
         ("whole", learner, "observe"),
     ]

@@ -7,21 +7,20 @@ from everlearn.memory.prototypes import Prototypes
 
 
 def test_a_new_class_gets_a_unit_vector_in_the_positive_orthant_and_room_doubles():
-    prototypes = Prototypes(5, torch.device("cpu"), capacity=2)
-    generator = torch.Generator().manual_seed(0)
-    assert not prototypes.open_classes(2, generator)
-    before = prototypes.vectors.clone()
-    assert prototypes.open_classes(5, generator)
-    assert prototypes.vectors.shape == (8, 5)
-    assert prototypes.seen.tolist() == [True] * 5 + [False] * 3
+    prototypes = Prototypes(5, torch.device("cpu"), torch.Generator().manual_seed(0))
+    assert not prototypes.open_classes(2)
+    before = prototypes.vectors[:2].clone()
+    assert prototypes.open_classes(17)
+    assert prototypes.vectors.shape == (32, 5)
+    assert prototypes.seen.tolist() == [True] * 17 + [False] * 15
     assert torch.equal(prototypes.vectors[:2], before)
-    assert (prototypes.vectors[:5] > 0).all()
-    torch.testing.assert_close(prototypes.vectors[:5].norm(dim=1), torch.ones(5))
+    assert (prototypes.vectors[:17] > 0).all()
+    torch.testing.assert_close(prototypes.vectors[:17].norm(dim=1), torch.ones(17))
 
 
 def test_prototypes_after_one_hand_computed_batch():
     # The worked example: class 0 has (0.8, 0.6) and (0.96, -0.28), so its mean is (0.88, 0.16).
-    prototypes = Prototypes(2, torch.device("cpu"), capacity=3)
+    prototypes = Prototypes(2, torch.device("cpu"), torch.Generator())
     prototypes.vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-0.6, -0.8]])
     features = torch.tensor([[0.8, 0.6], [-0.28, 0.96], [0.96, -0.28]])
     prototypes.move(features, torch.tensor([0, 1, 0]), 0.99, renormalise=False)
@@ -30,7 +29,7 @@ def test_prototypes_after_one_hand_computed_batch():
 
 
 def test_renormalised_prototypes_have_unit_length_and_absent_classes_stay():
-    prototypes = Prototypes(2, torch.device("cpu"), capacity=2)
+    prototypes = Prototypes(2, torch.device("cpu"), torch.Generator())
     prototypes.vectors = torch.tensor([[1.0, 0.0], [0.3, 0.4]])
     prototypes.move(torch.tensor([[0.0, 1.0]]), torch.tensor([0]), 0.5, renormalise=True)
     torch.testing.assert_close(prototypes.vectors, torch.tensor([[0.5**0.5, 0.5**0.5], [0.3, 0.4]]))

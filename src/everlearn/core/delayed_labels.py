@@ -14,6 +14,7 @@ from everlearn.core.prediction import predict
 from everlearn.core.validation import check_samples
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label, as_labels, decode_label, encode_label, shortened
+from everlearn.transaction import atomic
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
@@ -85,8 +86,9 @@ class WaitingSamples:
             self.samples = dict(zip(ids, state["asked.samples"].clone(), strict=True))
 
 
+@atomic
 def ask(learner: Learner, ids: Any, x: Any) -> list[Label]:
-    """Predict samples, and store them until `tell` gives their labels."""
+    """Predict, and store the last `waiting` samples by id until `tell` gives their labels."""
     name = type(learner).__name__
     x = check_samples(learner, x, "ask")
     keys = _ids(ids, f"{name}.ask")
@@ -103,8 +105,9 @@ def ask(learner: Learner, ids: Any, x: Any) -> list[Label]:
     return predicted
 
 
-def tell(learner: Learner, ids: Any, y: Any, t: Any) -> Told:
-    """Learn, as one batch, from the stored samples with these ids.
+@atomic
+def tell(learner: Learner, ids: Any, y: Any, t: Any = None) -> Told:
+    """Learn, as one batch, from samples given to `ask` earlier, now that their labels are known.
 
     >>> from everlearn import CoPE
     >>> learner = CoPE("mlp", waiting=2)

@@ -9,15 +9,17 @@ from torch import Tensor
 
 from everlearn.memory.labels import Label, as_labels, shortened
 from everlearn.training.averaging import WeightAverage
+from everlearn.transaction import atomic
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["copy_before_writing", "drop_class", "forget"]
+__all__ = ["copy_before_writing", "drop_class", "forget_label"]
 
 
-def forget(learner: Learner, label: Label) -> None:
-    """Remove a class: prototype, exemplars, counters, logit."""
+@atomic
+def forget_label(learner: Learner, label: Label) -> None:
+    """Remove a class: prototype, exemplars, counters, logit. If it comes again, it is a new class."""
     (label,) = as_labels([label])
     if label not in learner.labels:
         raise ValueError(
@@ -35,12 +37,12 @@ def forget(learner: Learner, label: Label) -> None:
 
 
 def drop_class(learner: Learner, slot: int) -> None:
-    """Remove a class from the memory, the head and the averaged weights; the slots after it move down by one."""
+    """Remove a class from memory, prototypes, head and averaged weights; the slots after it move down by one."""
     average, learner.average = learner.average, None
-    if learner.memory is not None:
-        learner.memory.forget(slot)
-    if learner.head is not None:
-        learner.head.forget(slot)
+    for part in (learner.memory, learner.head, learner.prototype_memory):
+        if part is not None:
+            part.forget(slot)
+    learner.tensors_replaced()
     if average is not None:
         average = average.copy()
         average.forget(slot)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,9 +12,12 @@ from torch import Tensor
 
 from everlearn.core.settings import ReplaySettings
 from everlearn.randomness import DrawFrom
-from everlearn.training.views import Change, Colours, Mixtures, Views, image_size
+from everlearn.training.views import Change, Colours, Mixtures, Views, image_size, mirrored
 
-__all__ = ["Augmentation", "ImageChanges"]
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["Augmentation", "ImageChanges", "with_mirror_image"]
 
 Augmentation = Callable[[Tensor], Tensor]
 """A user's function of a batch that returns one of the same shape; it is called before bytes become 0 … 1."""
@@ -92,3 +95,12 @@ class ImageChanges:
     def nbytes(self) -> int:
         """Bytes of the tables that the changes use."""
         return sum(change.nbytes() for change in self.changes)
+
+
+def with_mirror_image(learner: Learner, x: Tensor) -> Tensor:
+    """The scores of samples; with `mirrored`, the mean of those of each image and its mirror image."""
+    scores = learner.scores(x)
+    if not getattr(learner.settings, "mirrored", False):
+        return scores
+    _, width = image_size("the setting `mirrored`", tuple(x.shape[1:]), learner.settings.width)
+    return (scores + learner.scores(mirrored(x, width))) / 2

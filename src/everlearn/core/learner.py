@@ -8,33 +8,28 @@ The rest is in the files next to this one: validation, setup, prediction, delaye
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from everlearn import checkpoint
-from everlearn.checkpoint import State
-from everlearn.core import delayed_labels, forget, merge, prediction, setup, state, validation
-from everlearn.core.delayed_labels import Told, WaitingSamples
+from everlearn.core import delayed_labels, prediction, setup, softmax, state, validation
+from everlearn.core.delayed_labels import WaitingSamples
 from everlearn.core.execution import learn_batch
-from everlearn.core.forget import drop_class
+from everlearn.core.forget import drop_class, forget_label
 from everlearn.core.images import ImageChanges
-from everlearn.core.locking import LearnerLock, synchronized
+from everlearn.core.locking import LearnerLock
+from everlearn.core.merge import merge_learner, merge_memory
 from everlearn.core.plan import Plan
 from everlearn.core.prediction import NotLearntYet
 from everlearn.core.settings import Settings, make_settings
 from everlearn.core.signature import describe
-from everlearn.core.snapshot import Snapshot, take_snapshot
-from everlearn.core.softmax import SoftmaxHead
-from everlearn.core.state import finite_state_of, load_into, state_of
+from everlearn.core.snapshot import take_snapshot
 from everlearn.memory.labels import Label, LabelTable
+from everlearn.memory.prototypes import Prototypes
 from everlearn.networks import as_input, to_unit_length, trunk
-from everlearn.randomness import DrawFrom
 from everlearn.streams.horizon import Horizon
 from everlearn.training.averaging import WeightAverage
 from everlearn.training.cuda_graph import Captured, Graphed
@@ -58,9 +53,7 @@ class Learner(ABC):
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[Literal["t", "tasks", "classes"]]] = frozenset()
-    tensors_alone: bool = (
-        True  # whether `step` is tensor operations only, so that a CUDA graph can capture it
-    )
+    tensors_alone: bool = True  # whether a CUDA graph can capture `step`: tensor operations only
     can_forget: bool = True  # whether a single class can be removed
     horizon: ClassVar[Horizon] = Horizon()
     scenario: ClassVar[str | None] = None  # the order of the stream that the learner needs, if any
@@ -70,6 +63,9 @@ class Learner(ABC):
 
     settings: Any
     sgd: SGD
+    memory: Any  # M_r, the replay memory, if any
+    prototype_memory: Prototypes | None = None  # M_p, if the method has prototypes
+    head: Any = None
     network: Any = None  # built from the first batch (setup.py)
     sample_shape: tuple[int, ...] | None = None
     sample_type: torch.dtype | None = None
@@ -99,8 +95,9 @@ class Learner(ABC):
         self.generator = torch.Generator().manual_seed(self.seed)
         self.labels = LabelTable()
         self.waiting = WaitingSamples()
-        self.memory: Any = self.make_memory()
-        self.head = SoftmaxHead(self) if self.has_head else None
+        self.memory = self.make_memory()
+        if self.has_head:
+            self.head = softmax.SoftmaxHead(self)
         self.lock = LearnerLock()
         if callable(getattr(self.settings, "augmentation", None)):
             self.tensors_alone = False  # a user's function may do anything
@@ -190,17 +187,10 @@ class Learner(ABC):
         self.batches += 1
         self.samples += samples
 
-    # For use in `step`.
-
-    def logits(self, x: Tensor) -> Tensor:
-        """The logits in training mode, with outputs of unseen classes masked."""
-        assert self.head is not None
-        return self.head.logits(x)
-
-    def fit(self, x: Tensor, slots: Tensor) -> None:
-        """One SGD step on the mean cross-entropy."""
-        assert self.head is not None
-        self.head.fit(x, slots)
+    # For use in `step`. Those of a softmax head are in softmax.py.
+    logits = softmax.logits
+    fit = softmax.fit
+    seeded = setup.seeded
 
     def fit_embedding(self, x: Tensor, loss: Any, **arguments: Any) -> Tensor:
         """One SGD step on a loss of the unit-length embeddings of x; returns the embeddings before the step.
@@ -220,67 +210,23 @@ class Learner(ABC):
         if self.parameters:
             self.sgd.step(torch.autograd.grad(loss, self.parameters))
 
-    def seeded(self) -> DrawFrom:
-        """A context in which random numbers are drawn with a seed from the learner's generator."""
-        seed = int(torch.randint(2**31, (), generator=self.generator))
-        return DrawFrom(torch.Generator().manual_seed(seed))
-
     @property
     def predictor(self) -> Any:
         """The network used for predictions: the averaged one, if there is one."""
         return self.network if self.average is None else self.average.network
 
-    # For users.
-
-    def predict(self, x: Any) -> list[Label]:
-        """The label of each sample, among those seen so far; UNKNOWN where the learner rejects the sample."""
-        return prediction.predict(self, x)
-
-    def predict_proba(self, x: Any) -> NDArray[np.float32]:
-        """A row of probabilities per sample, over `classes`."""
-        return prediction.predict_proba(self, x)
-
-    def embed(self, x: Any) -> Tensor:
-        """The features of each sample that predictions are based on, `[samples, d]`."""
-        return prediction.in_chunks(self, x, "embed", self.features)
-
-    @atomic
-    def ask(self, ids: Any, x: Any) -> list[Label]:
-        """Predict, and store the last `waiting` samples by id until `tell` gives their labels."""
-        return delayed_labels.ask(self, ids, x)
-
-    @atomic
-    def tell(self, ids: Any, y: Any, t: Any = None) -> Told:
-        """Learn, as one batch, from samples given to `ask` earlier, now that their labels are known."""
-        return delayed_labels.tell(self, ids, y, t)
-
-    @atomic
-    def forget(self, label: Label) -> None:
-        """Remove a class: prototype, exemplars, counters, logit. If it comes again, it is a new class."""
-        forget.forget(self, label)
-
-    def merge(self, other: Self) -> None:
-        """Merge the memory of another learner into this one; the other is not changed. The weights stay."""
-        merge.merge(self, other)
-
-    @synchronized
-    def snapshot(self) -> Snapshot:
-        """An immutable copy of the learner as it is now, for predictions only."""
-        return take_snapshot(self)
-
-    @synchronized
-    def state_dict(self) -> State:
-        """The complete state, as one flat dict of tensors and a JSON string "meta"."""
-        return state_of(self)
-
-    @synchronized
-    def load_state_dict(self, state: State) -> None:
-        """Load a state from `state_dict`; if it is not valid, raise a CheckpointError and change nothing."""
-        load_into(self, state)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to one safetensors file, atomically. A network that has diverged is not saved."""
-        checkpoint.write(finite_state_of(self), path)
+    # For users. These are functions of a learner, in the files beside this one.
+    predict = prediction.predict
+    predict_proba = prediction.predict_proba
+    embed = prediction.embed
+    ask = delayed_labels.ask
+    tell = delayed_labels.tell
+    forget = forget_label
+    merge = merge_learner
+    snapshot = take_snapshot
+    state_dict = state.state_of
+    load_state_dict = state.load_into
+    save = state.save
 
     @property
     def classes(self) -> list[Label]:
@@ -296,84 +242,55 @@ class Learner(ABC):
         """The number of exemplars of each class in the replay memory."""
         return {} if self.memory is None else self.memory.counts()
 
-    # For methods to override. These defaults are functions of a learner (setup.py, forget.py, state.py):
+    # For methods to override. These defaults are functions of a learner, too.
+    scores = softmax.scores
+    features = softmax.features
+    install = softmax.install
+    check_task = validation.check_task
+    trained_network = validation.trained_network
+    may_reject = property(validation.may_reject)
+    forward_sizes = validation.forward_sizes
     begin = setup.begin
     use = setup.use_network
     prepare_network = setup.prepare_network
     forget_class = drop_class
+    merge_from = merge_memory
     extra_state = state.extra_state
     restore_extra = state.restore_extra
     footprint = state.footprint
-
-    def scores(self, x: Tensor) -> Tensor:
-        """The score of each class seen, `[samples, classes]`; their softmax gives the probabilities."""
-        assert self.head is not None
-        return self.head.scores(x)
-
-    def features(self, x: Tensor) -> Tensor:
-        """The features that `embed` returns, `[samples, d]`."""
-        assert self.head is not None
-        return self.head.features(x)
 
     def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
         """Build the named network for samples of this shape, without a head."""
         return trunk(name, shape, self.settings.hidden)[0]
 
-    def install(self, network: nn.Module, features: int) -> None:
-        """Start with a network whose output has this number of features."""
-        assert self.head is not None
-        self.head.install(network, features)
-
     def open_classes(self, classes: int) -> None:
         """Make room for this many classes in all."""
-        if self.head is not None:
-            self.head.open_classes(classes)
-        if self.memory is not None:
-            self.memory.open_classes(classes)
+        parts = [part for part in (self.head, self.memory, self.prototype_memory) if part is not None]
+        replaced = [part.open_classes(classes) for part in parts]
+        if any(replaced):
+            self.tensors_replaced()
         self.newest = self.batches
-
-    def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
-        """Merge what another learner stores. slots: the slot here of each of its classes; all are open."""
-        self.memory.merge(other.memory, slots)
-        self.newest += other.batches  # they count from now on, but this network has not learnt from them
 
     def check_merge(self, other: Any) -> None:
         """Raise a ValueError if the method can't merge this learner."""
 
     def copy_for_snapshot(self, frozen: Any) -> None:
-        """Give the copy `frozen` its own version of anything else that predictions use."""
+        """Give the copy `frozen`, which has no memory, its own version of anything else that predictions use."""
 
     def invalidate(self) -> None:
         """Drop values computed from the weights, the memory or the classes: these are about to change."""
         self.rejection_threshold = None
+        if self.prototype_memory is not None:
+            self.prototype_memory.from_exemplars = None
 
     def changing_parts(self) -> list[object]:
         """The objects whose attributes change while learning; a transaction can undo these changes."""
-        parts = (self, self.labels, self.waiting, self.memory, self.head)
+        parts = (self, self.labels, self.waiting, self.memory, self.prototype_memory, self.head)
         return [part for part in parts if part is not None]
-
-    # Batches.
-
-    def trained_network(self) -> Any:
-        """The network that batches pass in training mode."""
-        return self.network
-
-    @property
-    def may_reject(self) -> bool:
-        """Whether the network may reject a batch of the right shape, as batch norm does with a single sample."""
-        return self.given not in ("mlp", "identity")
-
-    def forward_sizes(self, batch: int) -> set[int]:
-        """The sizes of the forward passes in training mode for a batch of this size."""
-        return {batch if self.memory is None else batch + min(self.replay_size(batch), len(self.memory))}
 
     def replay_size(self, batch: int) -> int:
         """How many exemplars are drawn for each iteration on a batch of this size."""
         return getattr(self.settings, "replayed", None) or batch
-
-    def check_task(self, t: Any, method: str) -> int | None:
-        """The task of the batch as an int, if the learner needs it."""
-        return validation.as_task(t, f"{type(self).__name__}.{method}") if "t" in self.needs else None
 
     def tensors_replaced(self) -> None:
         """Drop the CUDA graphs, after tensors that `learn` uses were replaced."""

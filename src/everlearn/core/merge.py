@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everlearn.core.forget import copy_before_writing
 from everlearn.core.locking import synchronized
@@ -17,11 +18,11 @@ from everlearn.transaction import atomic
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["merge"]
+__all__ = ["merge_learner", "merge_memory"]
 
 
-def merge(learner: Learner, other: Learner) -> None:
-    """Merge another learner into this one; the other is not changed."""
+def merge_learner(learner: Learner, other: Learner) -> None:
+    """Merge the memory of another learner into this one; the other is not changed. The weights stay."""
     name = type(learner).__name__
     if type(other) is not type(learner) or other is learner:
         kind = "itself" if other is learner else type(other).__name__
@@ -55,6 +56,12 @@ def _merge(learner: Learner, other: Learner) -> None:
     learner.merge_from(other, np.array(learner.labels.slots(other.classes), np.int64))
     learner.batches += other.batches
     learner.samples += other.samples
+
+
+def merge_memory(learner: Learner, other: Any, slots: NDArray[np.int64]) -> None:
+    """Merge what another learner stores. slots: the slot here of each of its classes; all are open."""
+    learner.memory.merge(other.memory, slots)
+    learner.newest += other.batches  # they count from now on, but this network has not learnt from them
 
 
 def _check(learner: Learner, other: Learner) -> None:

@@ -10,17 +10,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from everlearn.core.rejection import reject, some_exemplars, threshold
+from everlearn.core.images import with_mirror_image
+from everlearn.core.rejection import AT_MOST, reject, threshold
 from everlearn.core.validation import check_samples
 from everlearn.memory.labels import Label
 from everlearn.networks import as_input
 from everlearn.threads import computing_with
-from everlearn.training.views import image_size, mirrored
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["CHUNK", "Diverged", "NotLearntYet", "evaluate", "predict", "predict_proba", "scored"]
+__all__ = ["CHUNK", "Diverged", "NotLearntYet", "embed", "evaluate", "predict", "predict_proba"]
 
 CHUNK = 1000  # samples per forward pass, which bounds the memory that a prediction needs
 
@@ -34,16 +34,21 @@ class Diverged(RuntimeError):
 
 
 def predict(learner: Learner, x: Any) -> list[Label]:
-    """The label of each sample among the classes seen; UNKNOWN where the learner rejects it."""
+    """The label of each sample, among those seen so far; UNKNOWN where the learner rejects the sample."""
     labels, scores = learner.classes, scored(learner, x)
     predicted = [labels[slot] for slot in scores.argmax(1).tolist()]
     return predicted if learner.settings.unknown is None else reject(predicted, scores, least_score(learner))
 
 
 def predict_proba(learner: Learner, x: Any) -> NDArray[np.float32]:
-    """A row of probabilities per sample, over the classes seen."""
+    """A row of probabilities per sample, over `classes`."""
     probabilities: NDArray[np.float32] = scored(learner, x, "predict_proba").softmax(1).cpu().numpy()
     return probabilities
+
+
+def embed(learner: Learner, x: Any) -> Tensor:
+    """The features of each sample that predictions are based on, `[samples, d]`."""
+    return in_chunks(learner, x, "embed", learner.features)
 
 
 def scored(learner: Learner, x: Any, method: str = "predict") -> Tensor:
@@ -54,21 +59,13 @@ def scored(learner: Learner, x: Any, method: str = "predict") -> Tensor:
     name = type(learner).__name__
     if not learner.labels:
         raise NotLearntYet(f"{name} has seen no label yet: observe a batch first, then predict")
-    scores = in_chunks(learner, x, method, lambda part: _scores(learner, part))
+    scores = in_chunks(learner, x, method, lambda part: with_mirror_image(learner, part))
     if scores.isnan().any():
         raise Diverged(
             f"{name} gives NaN for these samples: its network has diverged, so start again with scaled samples "
             "or a lower learning_rate; or x is far too large"
         )
     return scores
-
-
-def _scores(learner: Learner, x: Tensor) -> Tensor:
-    scores = learner.scores(x)
-    if not getattr(learner.settings, "mirrored", False):
-        return scores
-    _, width = image_size("the setting `mirrored`", tuple(x.shape[1:]), learner.settings.width)
-    return (scores + learner.scores(mirrored(x, width))) / 2
 
 
 def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -108,7 +105,8 @@ def least_score(learner: Learner) -> float:
     """The score below which a prediction is rejected, computed from the exemplars at most once per batch."""
     if learner.rejection_threshold is None:
         assert learner.memory is not None
-        samples = some_exemplars(learner.memory.samples()[0])
+        samples = learner.memory.samples()[0]
+        samples = samples[:: max(-(-len(samples) // AT_MOST), 1)]
         scores = scored(learner, samples) if len(samples) else torch.empty(0, 1)
         learner.rejection_threshold = threshold(scores, learner.settings.unknown)
     return learner.rejection_threshold

@@ -10,7 +10,7 @@ from everlearn.arrays import in_float64
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label
 
-__all__ = ["reject", "threshold"]
+__all__ = ["AT_MOST", "reject", "threshold"]
 
 AT_MOST = 1000  # exemplars that the threshold is computed from
 
@@ -22,11 +22,6 @@ def reject(predicted: list[Label], scores: Tensor, least: float) -> list[Label]:
     """
     known = (scores.amax(1) >= least).tolist()
     return [label if is_known else UNKNOWN for label, is_known in zip(predicted, known, strict=True)]
-
-
-def some_exemplars(samples: Tensor) -> Tensor:
-    """Evenly spaced exemplars, at most as many as the threshold is computed from."""
-    return samples[:: max(-(-len(samples) // AT_MOST), 1)]
 
 
 def threshold(scores: Tensor, share: float) -> float:

@@ -19,7 +19,7 @@ from everlearn.transaction import atomic, current
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["add_classes", "begin", "prepare_classes", "prepare_network", "use_network"]
+__all__ = ["add_classes", "begin", "prepare_classes", "prepare_network", "seeded", "use_network"]
 
 
 @atomic
@@ -71,6 +71,12 @@ def use_network(learner: Learner, network: nn.Module) -> None:
     if getattr(learner.settings, "averaging", 0):
         learner.average = WeightAverage(network, learner.average)
     learner.tensors_replaced()
+
+
+def seeded(learner: Learner) -> DrawFrom:
+    """A context in which random numbers are drawn with a seed from the learner's generator."""
+    seed = int(torch.randint(2**31, (), generator=learner.generator))
+    return DrawFrom(torch.Generator().manual_seed(seed))
 
 
 def prepare_network(learner: Learner) -> None:

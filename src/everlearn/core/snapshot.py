@@ -11,7 +11,7 @@ from torch import Tensor
 
 from everlearn.core import prediction
 from everlearn.core.delayed_labels import WaitingSamples
-from everlearn.core.locking import LearnerLock
+from everlearn.core.locking import LearnerLock, synchronized
 from everlearn.memory.labels import Label, LabelTable
 
 if TYPE_CHECKING:
@@ -63,8 +63,9 @@ class Snapshot:
         raise TypeError("a snapshot only predicts: call observe of the learner it was taken from")
 
 
+@synchronized
 def take_snapshot(learner: Learner) -> Snapshot:
-    """A snapshot of the learner as it is now."""
+    """An immutable copy of the learner as it is now, for predictions only."""
     frozen = copy.copy(learner)
     frozen.labels = LabelTable(learner.classes)
     frozen.network = copy.deepcopy(learner.network)
@@ -79,4 +80,5 @@ def take_snapshot(learner: Learner) -> Snapshot:
     rejects = learner.settings.unknown is not None and bool(learner.labels)
     frozen.rejection_threshold = prediction.least_score(learner) if rejects else None
     learner.copy_for_snapshot(frozen)
+    frozen.prototype_memory = copy.deepcopy(learner.prototype_memory)
     return Snapshot(frozen, learner.exemplars())

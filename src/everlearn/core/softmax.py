@@ -13,7 +13,7 @@ from everlearn.transaction import assign, on_undo
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["UNSEEN", "SoftmaxHead"]
+__all__ = ["UNSEEN", "SoftmaxHead", "features", "fit", "install", "logits", "scores"]
 
 UNSEEN = -1e4  # the logit of an unseen class
 
@@ -25,37 +25,9 @@ class SoftmaxHead:
         self._learner = learner
         self.open: Any = None  # which logits take part in the softmax, `[outputs]`
 
-    def logits(self, x: Tensor) -> Tensor:
-        """The logits of the trained network."""
-        return self.among_open(self._learner.network(x))
-
-    def scores(self, x: Tensor) -> Tensor:
-        """The logits of the classes seen, of the network used for predictions."""
-        return self.among_open(self._learner.predictor(x))[:, : len(self._learner.labels)]
-
-    def features(self, x: Tensor) -> Tensor:
-        """The input of the last layer."""
-        network = self._learner.predictor
-        assert isinstance(network, SoftmaxNetwork)
-        given: Tensor = network.body(x)
-        return given
-
     def among_open(self, logits: Tensor) -> Tensor:
         """The logits with outputs of unseen classes masked."""
         return torch.where(self.open, logits, UNSEEN)
-
-    def fit(self, x: Tensor, slots: Tensor) -> None:
-        """One SGD step on the mean cross-entropy, whose gradient by the logits is softmax − one-hot."""
-        forward = self._learner.sgd.forward(as_input(x))
-        slope = self.among_open(forward.output).softmax(1)
-        slope.scatter_add_(1, slots[:, None], slope.new_full((len(slots), 1), -1))
-        forward.descend(slope.div_(len(slots)))
-
-    def install(self, network: nn.Module, features: int) -> None:
-        """Add the head to a network with this number of features."""
-        outputs = self._learner.settings.outputs
-        self._learner.use(SoftmaxNetwork(network, features, outputs or 16))
-        self.open = self._first(outputs)
 
     def open_classes(self, classes: int) -> None:
         """Make room for this many classes in all."""
@@ -65,7 +37,7 @@ class SoftmaxHead:
             grown = network.make_room(classes)
         if grown:
             self._learner.use(network)
-            self.open = self._first(classes)
+            self.open = self.first(classes)
         else:
             assign(self.open, slice(classes), True)
 
@@ -81,9 +53,9 @@ class SoftmaxHead:
         with learner.seeded():
             network.forget(slot, room)
         learner.use(network)
-        self.open = self._first(max(classes, outputs))
+        self.open = self.first(max(classes, outputs))
 
-    def _first(self, classes: int) -> Tensor:
+    def first(self, classes: int) -> Tensor:
         """A mask of the logits of the first classes."""
         outputs = self._learner.network.head.out_features
         return torch.arange(outputs, device=self._learner.device) < classes
@@ -93,3 +65,36 @@ class SoftmaxHead:
         head = SoftmaxHead(learner)
         head.open = None if self.open is None else self.open.clone()
         return head
+
+
+def logits(learner: Learner, x: Tensor) -> Tensor:
+    """The logits in training mode, with outputs of unseen classes masked."""
+    masked: Tensor = learner.head.among_open(learner.network(x))
+    return masked
+
+
+def fit(learner: Learner, x: Tensor, slots: Tensor) -> None:
+    """One SGD step on the mean cross-entropy, whose gradient by the logits is softmax − one-hot."""
+    forward = learner.sgd.forward(as_input(x))
+    slope = learner.head.among_open(forward.output).softmax(1)
+    slope.scatter_add_(1, slots[:, None], slope.new_full((len(slots), 1), -1))
+    forward.descend(slope.div_(len(slots)))
+
+
+def scores(learner: Learner, x: Tensor) -> Tensor:
+    """The score of each class seen, `[samples, classes]`: its logit. Their softmax gives the probabilities."""
+    logits: Tensor = learner.head.among_open(learner.predictor(x))
+    return logits[:, : len(learner.labels)]
+
+
+def features(learner: Learner, x: Tensor) -> Tensor:
+    """The features that `embed` returns, `[samples, d]`: the input of the last layer."""
+    given: Tensor = learner.predictor.body(x)
+    return given
+
+
+def install(learner: Learner, network: nn.Module, features: int) -> None:
+    """Start with a network whose output has this number of features, and a last layer on top."""
+    outputs = learner.settings.outputs
+    learner.use(SoftmaxNetwork(network, features, outputs or 16))
+    learner.head.open = learner.head.first(outputs)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
+from everlearn.core.locking import synchronized
 from everlearn.core.settings import settings_as_dict
 from everlearn.core.validation import try_network
 from everlearn.memory.labels import as_labels, decode_label, encode_label, shortened
@@ -28,6 +31,7 @@ __all__ = [
     "load_into",
     "read_meta",
     "restore_extra",
+    "save",
     "state_of",
     "under",
 ]
@@ -37,8 +41,9 @@ FORMAT = 2
 OF_A_RUN = "run."
 
 
+@synchronized
 def state_of(learner: Learner) -> State:
-    """The complete state of a learner, as one flat dict of tensors and a JSON string "meta"."""
+    """The complete state, as one flat dict of tensors and a JSON string "meta"."""
     meta = {
         "format": FORMAT,
         **identity(learner),
@@ -76,6 +81,8 @@ def extra_state(learner: Learner) -> State:
         weights = learner.average.network.state_dict()
         state |= {f"average.{name}": part.clone() for name, part in weights.items()}
         state["newest"] = torch.tensor(learner.newest)
+    if learner.prototype_memory is not None:
+        state["prototypes"] = learner.prototype_memory.vectors[: len(learner.labels)].clone()
     return state
 
 
@@ -88,6 +95,8 @@ def restore_extra(learner: Learner, state: State) -> None:
         learner.newest = int(state["newest"])
         if not 0 <= learner.newest <= learner.batches:
             raise ValueError(f"newest is {learner.newest} in a state of {learner.batches} batches")
+    if learner.prototype_memory is not None:
+        learner.prototype_memory.vectors[: len(learner.labels)] = state["prototypes"].to(learner.device)
 
 
 def footprint(learner: Learner) -> dict[str, int]:
@@ -96,6 +105,7 @@ def footprint(learner: Learner) -> dict[str, int]:
         "replay": None if learner.memory is None else learner.memory.nbytes(),
         "asked": learner.waiting.nbytes() or None,
         "averaged weights": None if learner.average is None else learner.average.nbytes(),
+        "prototypes": None if learner.prototype_memory is None else learner.prototype_memory.nbytes(),
         "views": None if learner.images is None else learner.images.nbytes() or None,
     }
     return {name: held for name, held in parts.items() if held is not None}
@@ -110,8 +120,14 @@ def finite_state_of(learner: Learner) -> State:
     return state
 
 
+def save(learner: Learner, path: str | os.PathLike[str]) -> None:
+    """Write the state to one safetensors file, atomically. A network that has diverged is not saved."""
+    checkpoint.write(finite_state_of(learner), path)
+
+
+@synchronized
 def load_into(learner: Learner, state: State) -> None:
-    """Load a state into a learner; if it is not valid, raise a CheckpointError and change nothing."""
+    """Load a state from `state_dict`; if it is not valid, raise a CheckpointError and change nothing."""
     meta = read_meta(state)
     check_tensors(state)
     # A setting that is newer than the state has its default, which is off.

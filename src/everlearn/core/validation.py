@@ -92,6 +92,27 @@ def check_known(learner: Learner, new: list[Label]) -> None:
         raise ValueError(f"{name}.revisit got the label {shortened(new[0])}, which was never observed")
 
 
+def check_task(learner: Learner, t: Any, method: str) -> int | None:
+    """The task of the batch as an int, if the learner needs it."""
+    return as_task(t, f"{type(learner).__name__}.{method}") if "t" in learner.needs else None
+
+
+def trained_network(learner: Learner) -> Any:
+    """The network that batches pass in training mode."""
+    return learner.network
+
+
+def may_reject(learner: Learner) -> bool:
+    """Whether the network may reject a batch of the right shape, as batch norm does with a single sample."""
+    return learner.given not in ("mlp", "identity")
+
+
+def forward_sizes(learner: Learner, batch: int) -> set[int]:
+    """The sizes of the forward passes in training mode for a batch of this size."""
+    replayed = 0 if learner.memory is None else min(learner.replay_size(batch), len(learner.memory))
+    return {batch + replayed}
+
+
 def as_task(t: Any, where: str) -> int:
     """The task of a batch as an int."""
     try:

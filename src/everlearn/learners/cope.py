@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from typing import Any
 
@@ -11,16 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from everlearn.checkpoint import State
+from everlearn.core.class_means import prediction_prototypes
 from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
-from everlearn.core.prediction import CHUNK, evaluate
+from everlearn.core.prediction import evaluate
 from everlearn.core.settings import ReplaySettings
 from everlearn.losses import Gradient, ppp_loss
 from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.memory.labels import Label
 from everlearn.memory.prototypes import Prototypes
-from everlearn.networks import as_input, embedding_network, to_unit_length
+from everlearn.networks import embedding_network, to_unit_length
 
 __all__ = ["CoPE", "CoPESettings"]
 
@@ -87,8 +86,7 @@ class CoPE(Learner):
     has_head = False
     settings: CoPESettings
     memory: BalancedMemory
-    _prototypes: Prototypes | None = None
-    _recalibrated: Tensor | None = None  # prototypes computed from the memory, until something changes
+    prototype_memory: Prototypes
 
     # A batch, in the paper's order.
 
@@ -96,7 +94,7 @@ class CoPE(Learner):
         """One SGD step on the PPP-loss of B = B_n ∪ B_M; returns the embeddings of B before the step."""
         old, old_slots = replay
         both, slots = torch.cat([x, old]), torch.cat([slots, old_slots])
-        prototypes, seen = self._evolving.in_use()
+        prototypes, seen = self.prototype_memory.in_use()
         return self.fit_embedding(
             both,
             ppp_loss,
@@ -118,7 +116,7 @@ class CoPE(Learner):
         batch = len(plan.slots)
         features = torch.cat([*(part[batch:] for part in outcomes[:-1]), outcomes[-1]])
         slots = torch.cat([*plan.old_slots[:-1], plan.slots, plan.old_slots[-1]])
-        self._evolving.move(features, slots, self.settings.momentum, self.settings.renormalise)
+        self.prototype_memory.move(features, slots, self.settings.momentum, self.settings.renormalise)
 
     def features(self, x: Tensor) -> Tensor:
         """f_θ(x), of unit length."""
@@ -126,44 +124,29 @@ class CoPE(Learner):
 
     def scores(self, x: Tensor) -> Tensor:
         """f·p^c/τ for each class seen; the nearest prototype has the largest score."""
-        return self.features(x) @ self._prediction_prototypes().T / self.settings.temperature
+        return self.features(x) @ prediction_prototypes(self).T / self.settings.temperature
 
     # The prototypes.
 
     @property
     def prototypes(self) -> dict[Label, Tensor]:
         """The evolving prototype p^c of each class seen; with `recalibrate`, predictions use others."""
-        if self._prototypes is None:
-            return {}
-        return dict(zip(self.classes, self._prototypes.vectors.clone(), strict=False))
+        vectors = self.prototype_memory.vectors.clone() if self.classes else ()
+        return dict(zip(self.classes, vectors, strict=False))
 
-    @property
-    def _evolving(self) -> Prototypes:
-        assert self._prototypes is not None
-        return self._prototypes
+    def copy_for_snapshot(self, frozen: Any) -> None:
+        """Compute the prototypes for predictions, since the copy has no memory."""
+        if self.classes:
+            evaluate(self, lambda: prediction_prototypes(self))
 
-    def _prediction_prototypes(self) -> Tensor:
-        """The prototypes used for predictions, `[classes, d]`; computed from the memory at most once per batch."""
-        evolving = self._evolving.vectors[: len(self.labels)]
-        if not self.settings.recalibrate:
-            return evolving
-        if self._recalibrated is None:
-            self._recalibrated = self._from_memory(evolving)
-        return self._recalibrated
+    def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
+        """Compute the prototypes again, from the merged memory."""
+        super().merge_from(other, slots)
+        samples, labels = self.memory.samples()
+        owners = torch.tensor(self.labels.slots(labels), device=self.device)
+        self.prototype_memory.recompute(self.embed(samples), owners, self.settings.renormalise)
 
-    def _from_memory(self, otherwise: Tensor) -> Tensor:
-        """The unit-length mean embedding of the exemplars of each class; `otherwise` for classes without any."""
-        rows, slots = (torch.from_numpy(part).to(self.device) for part in self.memory.kept())
-        parts = [self.features(as_input(self.memory.recall(chunk))) for chunk in torch.split(rows, CHUNK)]
-        sums = torch.zeros_like(otherwise).index_add_(0, slots, torch.cat(parts))
-        return torch.where(sums.any(1, keepdim=True), to_unit_length(sums)[0], otherwise)
-
-    def invalidate(self) -> None:
-        """Drop the prototypes computed from the memory, too."""
-        super().invalidate()
-        self._recalibrated = None
-
-    # Network, classes and state.
+    # The network.
 
     def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
         """Build the named network; its output is the embedding."""
@@ -172,49 +155,4 @@ class CoPE(Learner):
     def install(self, network: nn.Module, features: int) -> None:
         """Start with a network whose embeddings have this size."""
         self.use(network)
-        self._prototypes = Prototypes(features, self.device)
-
-    def open_classes(self, classes: int) -> None:
-        """Give each new class a random prototype."""
-        super().open_classes(classes)
-        if self._evolving.open_classes(classes, self.generator):
-            self.tensors_replaced()
-
-    def forget_class(self, slot: int) -> None:
-        """Remove the prototype, too."""
-        super().forget_class(slot)
-        self._evolving.forget(slot)
-        self.tensors_replaced()
-
-    def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
-        """Compute the prototypes again, from the merged memory."""
-        super().merge_from(other, slots)
-        samples, labels = self.memory.samples()
-        owners = torch.tensor(self.labels.slots(labels), device=self.device)
-        self._evolving.recompute(self.embed(samples), owners, self.settings.renormalise)
-
-    def copy_for_snapshot(self, frozen: Any) -> None:
-        """Copy the prototypes."""
-        if self.settings.recalibrate and self.labels:
-            frozen._recalibrated = evaluate(self, self._prediction_prototypes).clone()
-        frozen._prototypes = copy.deepcopy(self._prototypes)
-
-    def changing_parts(self) -> list[object]:
-        """The prototypes, too."""
-        parts = super().changing_parts()
-        return parts if self._prototypes is None else [*parts, self._prototypes]
-
-    def footprint(self) -> dict[str, int]:
-        """Bytes of M_r and M_p, including prototypes computed from the memory."""
-        evolving = 0 if self._prototypes is None else self._prototypes.nbytes()
-        recalibrated = 0 if self._recalibrated is None else self._recalibrated.nbytes
-        return super().footprint() | {"prototypes": evolving + recalibrated}
-
-    def extra_state(self) -> State:
-        """The prototypes, too."""
-        return super().extra_state() | {"prototypes": self._evolving.vectors[: len(self.labels)].clone()}
-
-    def restore_extra(self, state: State) -> None:
-        """Load the tensors that `extra_state` returned."""
-        super().restore_extra(state)
-        self._evolving.vectors[: len(self.labels)] = state["prototypes"].to(self.device)
+        self.prototype_memory = Prototypes(features, self.device, self.generator)

@@ -5,7 +5,7 @@ keys and remembers the largest key it ever dropped; only samples with larger key
 are always a uniform sample of all its samples: while it fills, after a new class has reduced the quota, and after
 the quota has grown again.
 
-Forgetting a class, merging two memories and the state are in class_balanced_changes.py.
+What rarely happens to the index is in class_balanced_changes.py: another quota, forgetting, merging, saving.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BalancedMemory(ReplayMemory):
     def open_classes(self, classes: int) -> None:
         """Share the memory among this many classes: the quota shrinks, and each class keeps its largest keys."""
         new = classes - len(self._counts)
-        self._set_quota(self.size // classes)
+        changes.set_quota(self, self.size // classes)
         self._counts = np.append(self._counts, np.zeros(new, np.int64))
         self._dropped = np.append(self._dropped, np.full(new, NO_KEY, np.int64))
         self._floor = np.append(self._floor, np.full(new, NO_KEY, np.int64))
@@ -135,28 +135,6 @@ class BalancedMemory(ReplayMemory):
         self._free, self._used = self._free[:left], self._used + count - reused
         return rows
 
-    def _set_quota(self, quota: int) -> None:
-        """Rebuild the index for another quota; the samples stay in their rows."""
-        seen = len(self._counts)
-        keys = self._keys[: seen * self._quota].reshape(seen, self._quota)
-        places = self._places[: seen * self._quota].reshape(seen, self._quota)
-        self._keys, self._places = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
-        if seen:
-            order = np.argsort(-keys, axis=1)
-            keys = np.take_along_axis(keys, order, 1)
-            places = np.take_along_axis(places, order, 1)
-            removed = keys[:, quota:]
-            self._free = self._free + places[:, quota:][removed != NO_KEY].tolist()
-            if removed.shape[1]:
-                self._dropped = np.maximum(self._dropped, removed[:, 0])
-            kept = min(quota, self._quota)
-            self._keys[: seen * quota].reshape(seen, quota)[:, :kept] = keys[:, :kept]
-            self._places[: seen * quota].reshape(seen, quota)[:, :kept] = places[:, :kept]
-            self._counts = np.minimum(self._counts, quota)
-            smallest = np.where(self._counts == quota, keys[:, kept - 1], NO_KEY)
-            self._floor = np.maximum(self._dropped, smallest)
-        self._quota = quota
-
     def _entries(self) -> tuple[Integers, Integers]:
         """The used entries of the index, class by class, and the class of each."""
         slots = np.repeat(np.arange(len(self._counts)), self._counts)
@@ -167,18 +145,7 @@ class BalancedMemory(ReplayMemory):
         entries, slots = self._entries()
         return self._places[entries], slots
 
-    # Forget, merge, state: see class_balanced_changes.py.
-
-    def forget(self, slot: int) -> None:
-        """Remove a class with all its exemplars and keys; the quota of the other classes grows."""
-        changes.forget(self, slot)
-
-    def merge(self, other: BalancedMemory, slots: Integers) -> None:
-        """Keep the largest keys of both memories for each class."""
-        changes.merge(self, other, slots)
-
-    def _index_state(self) -> dict[str, Integers]:
-        return changes.index_state(self)
-
-    def _restore_index(self, index: dict[str, Integers], samples: int) -> None:
-        changes.restore_index(self, index, samples)
+    forget = changes.forget
+    merge = changes.merge
+    _index_state = changes.index_state
+    _restore_index = changes.restore_index

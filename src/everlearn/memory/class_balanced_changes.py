@@ -1,4 +1,4 @@
-"""The rare changes of the class-balanced memory: forget a class, merge two memories, save and load the index.
+"""The rare changes of the class-balanced memory: another quota, forget a class, merge, save and load the index.
 
 In a state, keys start at 0 and −1 stands for none; in the memory, they start at 1 (class_balanced.py).
 """
@@ -15,7 +15,30 @@ from everlearn.memory.base import LARGEST, Integers, remove_slot
 if TYPE_CHECKING:
     from everlearn.memory.class_balanced import BalancedMemory
 
-__all__ = ["forget", "index_state", "merge", "restore_index"]
+__all__ = ["forget", "index_state", "merge", "restore_index", "set_quota"]
+
+
+def set_quota(memory: BalancedMemory, quota: int) -> None:
+    """Rebuild the index for another quota; the samples stay in their rows."""
+    seen = len(memory._counts)
+    keys = memory._keys[: seen * memory._quota].reshape(seen, memory._quota)
+    places = memory._places[: seen * memory._quota].reshape(seen, memory._quota)
+    memory._keys, memory._places = np.zeros(memory.size, np.int64), np.zeros(memory.size, np.int64)
+    if seen:
+        order = np.argsort(-keys, axis=1)
+        keys = np.take_along_axis(keys, order, 1)
+        places = np.take_along_axis(places, order, 1)
+        removed = keys[:, quota:]
+        memory._free = memory._free + places[:, quota:][removed != 0].tolist()
+        if removed.shape[1]:
+            memory._dropped = np.maximum(memory._dropped, removed[:, 0])
+        kept = min(quota, memory._quota)
+        memory._keys[: seen * quota].reshape(seen, quota)[:, :kept] = keys[:, :kept]
+        memory._places[: seen * quota].reshape(seen, quota)[:, :kept] = places[:, :kept]
+        memory._counts = np.minimum(memory._counts, quota)
+        smallest = np.where(memory._counts == quota, keys[:, kept - 1], 0)
+        memory._floor = np.maximum(memory._dropped, smallest)
+    memory._quota = quota
 
 
 def forget(memory: BalancedMemory, slot: int) -> None:

@@ -16,16 +16,19 @@ __all__ = ["Prototypes"]
 class Prototypes:
     """One prototype p^c per class, in a tensor of fixed shape that doubles when it is full.
 
+    generator: draws the first prototype of a class.
     vectors: `[capacity, d]`; rows of unseen classes are zero.
     seen: which rows are prototypes of a class, `[capacity]`.
+    from_exemplars: prototypes computed from the replay memory for predictions, until anything changes.
     """
 
-    def __init__(self, dimension: int, device: torch.device, capacity: int = 16) -> None:
-        self.vectors = torch.zeros(capacity, dimension, device=device)
-        self.seen = torch.zeros(capacity, dtype=torch.bool, device=device)
+    def __init__(self, dimension: int, device: torch.device, generator: torch.Generator) -> None:
+        self._generator = generator
         self.count = 0
+        self.from_exemplars: Tensor | None = None
+        self.vectors, self.seen = _empty(16, dimension, device)
 
-    def open_classes(self, classes: int, generator: torch.Generator) -> bool:
+    def open_classes(self, classes: int) -> bool:
         """Give new classes a random prototype in the positive orthant; True if the tensors were replaced."""
         capacity = len(self.vectors)
         while capacity < classes:
@@ -36,7 +39,7 @@ class Prototypes:
             self.vectors = torch.cat([self.vectors, self.vectors.new_zeros(more, self.vectors.shape[1])])
             self.seen = torch.cat([self.seen, self.seen.new_zeros(more)])
         new = slice(self.count, classes)
-        fresh = torch.rand(classes - self.count, self.vectors.shape[1], generator=generator)
+        fresh = torch.rand(classes - self.count, self.vectors.shape[1], generator=self._generator)
         assign(self.vectors, new, normalize(fresh, dim=1).to(self.vectors.device))
         assign(self.seen, new, True)
         self.count = classes
@@ -72,7 +75,8 @@ class Prototypes:
 
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.vectors.nbytes + self.seen.nbytes
+        parts = (self.vectors, self.seen, self.from_exemplars)
+        return sum(part.nbytes for part in parts if part is not None)
 
     def forget(self, slot: int) -> None:
         """Remove the prototype of a class; those after it move down by one, into new tensors."""
@@ -80,8 +84,8 @@ class Prototypes:
         capacity = 16
         while capacity < len(left):
             capacity *= 2
-        new = Prototypes(self.vectors.shape[1], self.vectors.device, capacity)
-        self.vectors, self.seen, self.count = new.vectors, new.seen, len(left)
+        self.vectors, self.seen = _empty(capacity, left.shape[1], left.device)
+        self.count = len(left)
         self.vectors[: self.count] = left
         self.seen[: self.count] = True
 
@@ -90,3 +94,8 @@ class Prototypes:
         sums = torch.zeros_like(self.vectors).index_add_(0, slots, features)
         means = sums[: self.count] / slots.bincount(minlength=self.count)[:, None]
         assign(self.vectors, slice(self.count), normalize(means, dim=1) if renormalise else means)
+
+
+def _empty(capacity: int, dimension: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    vectors = torch.zeros(capacity, dimension, device=device)
+    return vectors, torch.zeros(capacity, dtype=torch.bool, device=device)
