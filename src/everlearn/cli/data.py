@@ -42,10 +42,10 @@ class List:
         from rich.console import Console
         from rich.table import Table
 
-        from everlearn.streams import datasets
+        from everlearn.streams import datasets, record_files
 
         table = Table("dataset", "train", "test", "classes", "where")
-        for entry in datasets.inventory(self.data_dir):
+        for entry in datasets.inventory(self.data_dir) + record_files.inventory(self.data_dir):
             if entry.name == "digits":
                 where = str(entry.place or "comes with scikit-learn")
             else:
@@ -65,14 +65,15 @@ class Fetch:
 
     def run(self) -> None:
         """Download them one after the other."""
-        from everlearn.streams.fetch import fetch
+        from everlearn.streams import fetch, record_files
 
         if not self.names:
             raise ValueError(
                 "no dataset was named; choose from `everlearn data list`, then run `everlearn data fetch NAME`"
             )
         for name in self.names:
-            place = fetch(name, self.data_dir, lambda line: print(line, file=sys.stderr))
+            source = record_files if _is_recorded(name) else fetch
+            place = source.fetch(name, self.data_dir, lambda line: print(line, file=sys.stderr))
             print(f"{name}: {place}")
 
 
@@ -87,9 +88,21 @@ class Verify:
 
     def run(self) -> None:
         """Print a line for each valid dataset, or stop at the first that is not valid."""
-        from everlearn.streams import datasets
+        from everlearn.streams import datasets, record_files
 
-        found = datasets.inventory(self.data_dir)
+        found = datasets.inventory(self.data_dir) + record_files.inventory(self.data_dir)
         present = [entry.name for entry in found if entry.place or entry.name == "digits"]
         for name in self.names or present:
-            print(f"{name}: valid, in {datasets.verify(name, self.data_dir)}")
+            place = (record_files if _is_recorded(name) else datasets).verify(name, self.data_dir)
+            print(f"{name}: valid, in {place}")
+
+
+def _is_recorded(name: str) -> bool:
+    """Whether a dataset is a recorded stream; a ValueError that suggests the nearest name if it is none at all."""
+    from everlearn.messages import nearest
+    from everlearn.streams import datasets, record_files
+
+    known = [*datasets.NAMES, *record_files.RECORD_FILES]
+    if name not in known:
+        raise ValueError(f"there is no dataset {name!r}{nearest(name, known)}")
+    return name in record_files.RECORD_FILES

