@@ -9,7 +9,7 @@ demo: $(VENV)/.installed
 	@$(BIN)/everlearn demo
 
 test: $(VENV)/.installed lint
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

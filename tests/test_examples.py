@@ -13,6 +13,7 @@ EXPECTED = {
     "embeddings.py": ["after forget: ['delivery', 'returns', 'passwords']"],
     "new_learner.py": ["slow-teacher: 9"],
     "own_images.py": ["['apple', 'apple', 'apple', 'apple', 'apple']"],
+    "tabular_river.py": ["CoPE"],
     "resume_after_a_kill.py": ["bit-identical to an uninterrupted learner: True"],
 }
 

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,8 +22,6 @@ from everlearn import CoPE, learners
 from everlearn.adapters.river import CoPEClassifier, OnlineClassifier
 from everlearn.core.learner import Learner
 from everlearn.learners.cope import CoPESettings
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "tabular_river.py"
 
 MODELS = {
     "CoPEClassifier": CoPEClassifier(hidden=32),
@@ -185,11 +182,6 @@ def test_without_river_a_sentence_says_what_to_install():
     code = "import sys; sys.modules['river'] = None; import everlearn.adapters.river"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "pip install 'everlearn[river]'" in done.stderr.splitlines()[-1]
-
-
-def test_the_example_runs():
-    done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, check=True)
-    assert "CoPE" in done.stdout
 
 
 def test_every_learner_by_name_is_taken_or_refused_in_words():

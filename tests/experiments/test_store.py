@@ -79,6 +79,8 @@ WRITER = """
 import dataclasses, sys
 from everlearn.experiments.store import Record, Store
 store = Store(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
 for i in range(int(sys.argv[3])):
     store.add(Record(f"{sys.argv[2]}{i}", {}, {}, "1", "cpu", "", 1.0, None, {"filling": "x" * 5000}))
     print(i, flush=True)
@@ -87,18 +89,29 @@ for i in range(int(sys.argv[3])):
 
 def writer(store, name, runs):
     words = [sys.executable, "-c", WRITER, store.path, name, str(runs)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def start(*writers):
+    """Let them write, all from the same moment on."""
+    for process in writers:
+        assert process.stdout.readline() == "ready\n"
+    for process in writers:
+        process.stdin.write("\n")
+        process.stdin.flush()
 
 
 def test_two_processes_write_at_once(store):
-    writers = [writer(store, name, 60) for name in ("left", "right")]
+    writers = [writer(store, name, 20) for name in ("left", "right")]
+    start(*writers)
     assert [process.communicate() and process.returncode for process in writers] == [0, 0]
     keys = {run.key for run in store.records()}
-    assert keys == {f"{name}{i}" for name in ("left", "right") for i in range(60)}
+    assert keys == {f"{name}{i}" for name in ("left", "right") for i in range(20)}
 
 
 def test_a_killed_process_leaves_the_store_sound(store):
     process = writer(store, "run", 100_000)
+    start(process)
     for _ in range(20):
         said = process.stdout.readline()
     process.send_signal(signal.SIGKILL)
