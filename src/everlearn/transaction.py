@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from everlearn import foreach
 from everlearn.threads import ThreadCount
 
 __all__ = ["PendingUpdate", "Transaction", "Update", "assign", "atomic", "current", "on_undo", "suspended"]
@@ -75,6 +76,8 @@ class Transaction:
         self._spares: list[Tensor] = []  # that hold these contents, and are used again by later transactions
         self._kept: set[int] = set()  # ids of tensors whose content is remembered
         self._committing = False
+        self.point_of_no_return: Callable[[], bool] | None = None  # whether a GPU has made the change already
+        self.undo_before: Transaction | None = None  # a committed one that turned out to have failed
 
     # Register changes.
 
@@ -88,7 +91,7 @@ class Transaction:
         if new:
             before = [_spare(tensor) for tensor in new]
             with torch.no_grad():
-                torch._foreach_copy_(before, new)
+                foreach.copy_(before, new)
             self._undo.append(functools.partial(_copy_back, new, before))
             self._spares += before
             self._kept.update(map(id, new))
@@ -133,9 +136,15 @@ class Transaction:
 
     def abort(self) -> None:
         """Undo all changes; or, if the commit had started, finish it."""
-        if self._committing:
+        if self._committing or (self.point_of_no_return is not None and self.point_of_no_return()):
             self._finish()
             return
+        self.undo()
+        if self.undo_before is not None:
+            self.undo_before.undo()
+
+    def undo(self) -> None:
+        """Undo all changes on the host, even after the commit."""
         with torch.no_grad():
             for undo in reversed(self._undo):
                 undo()

@@ -35,5 +35,5 @@ def learn_batch(learner: Learner, x: Tensor, plan: Plan) -> None:
     transaction = current()
     if transaction is not None and not transaction.is_finite():
         raise NotFinite
-    if learner.finite_buffers and learner.device.type == "cpu":
+    if learner.finite_buffers and learner.device.type != "cuda":
         finite_norm(learner.finite_buffers)

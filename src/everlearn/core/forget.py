@@ -30,6 +30,7 @@ def forget_label(learner: Learner, label: Label) -> None:
             f"{learner.name} can't forget a class, since all its weights depend on every class: "
             "create a new learner"
         )
+    learner.settle()
     copy_before_writing(learner)
     learner.invalidate()
     learner.forget_class(learner.labels.slot(label))

@@ -33,6 +33,7 @@ from everlearn.networks import as_input, to_unit_length, trunk
 from everlearn.streams.horizon import Horizon
 from everlearn.training.averaging import WeightAverage
 from everlearn.training.cuda_graph import Captured, Graphed
+from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.sgd import SGD
 from everlearn.transaction import atomic
 
@@ -102,7 +103,7 @@ class Learner(ABC):
         if callable(getattr(self.settings, "augmentation", None)):
             self.tensors_alone = False  # a user's function may do anything
         graphs = self.device.type == "cuda" and self.tensors_alone
-        self.graphs: Graphed | None = Captured(self.learn) if graphs else None
+        self.graphs: Graphed | None = Captured(self.learn, FiniteGuard(self)) if graphs else None
 
     def make_memory(self) -> Any:
         """Make the replay memory, if the method has one."""
@@ -117,8 +118,9 @@ class Learner(ABC):
         validation.try_forward(self, x)
         self.check_task(t, "observe")
         setup.prepare_classes(self, x, new)
-        learn_batch(self, x, self.plan(labels))
+        plan = self.plan(labels)
         self.count(len(x))
+        learn_batch(self, x, plan)
 
     @atomic
     def revisit(self, x: Any, y: Any, t: Any = None) -> None:
@@ -287,6 +289,18 @@ class Learner(ABC):
         """The objects whose attributes change while learning; a transaction can undo these changes."""
         parts = (self, self.labels, self.waiting, self.memory, self.prototype_memory, self.head)
         return [part for part in parts if part is not None]
+
+    def learnt_tensors(self) -> list[Tensor]:
+        """The tensors that `learn` changes on the device, besides the rows of the memory."""
+        held = [*self.parameters, *self.network.buffers()]
+        if self.prototype_memory is not None:
+            held.append(self.prototype_memory.vectors)
+        return held if self.average is None else [*held, *self.average.means]
+
+    def settle(self) -> None:
+        """Wait until a GPU has learnt the last batch; raise a NotFinite if it was refused there."""
+        if self.graphs is not None:
+            self.graphs.settle()
 
     def replay_size(self, batch: int) -> int:
         """How many exemplars are drawn for each iteration on a batch of this size."""

@@ -47,6 +47,8 @@ def _while_unchanged(learner: Learner, function: Callable[[], None]) -> None:
 
 def _merge(learner: Learner, other: Learner) -> None:
     _check(learner, other)
+    learner.settle()
+    other.settle()
     copy_before_writing(learner)
     learner.invalidate()
     new = learner.labels.new(other.classes)

@@ -74,6 +74,7 @@ def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor]
         raise NotLearntYet(
             f"{type(learner).__name__} has seen no batch yet: observe one first, then {method}"
         )
+    learner.settle()
     parts = torch.split(check_samples(learner, x, method), CHUNK)
     try:
         return evaluate(

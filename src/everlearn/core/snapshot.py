@@ -66,6 +66,7 @@ class Snapshot:
 @synchronized
 def take_snapshot(learner: Learner) -> Snapshot:
     """An immutable copy of the learner as it is now, for predictions only."""
+    learner.settle()
     frozen = copy.copy(learner)
     frozen.labels = LabelTable(learner.classes)
     frozen.network = copy.deepcopy(learner.network)

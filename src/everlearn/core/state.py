@@ -44,6 +44,7 @@ OF_A_RUN = "run."
 @synchronized
 def state_of(learner: Learner) -> State:
     """The complete state, as one flat dict of tensors and a JSON string "meta"."""
+    learner.settle()
     meta = {
         "format": FORMAT,
         **identity(learner),
@@ -153,6 +154,8 @@ def load_into(learner: Learner, state: State) -> None:
         check_finite(state, {name for name, part in before.items() if not bool(part.isfinite().all())})
         _check_exemplars(twin)
         learner.tensors_replaced()
+        if learner.graphs is not None:
+            learner.graphs.drop()
         loaded = {**twin.__dict__, "graphs": learner.graphs, "lock": learner.lock}
         if twin.head is not None:
             loaded["head"] = twin.head.copy(learner)

@@ -20,6 +20,8 @@ from everlearn.memory.labels import as_labels
 from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
 from everlearn.training.cuda_graph import Captured
+from everlearn.training.finite_guard import FiniteGuard
+from everlearn.training.sgd import NotFinite
 
 __all__ = ["Cohort", "shape_of"]
 
@@ -57,6 +59,7 @@ class Member(NamedTuple):
 
     learner: Learner
     cohort: Cohort
+    guard: FiniteGuard
 
     def __call__(self, *inputs: Any) -> None:
         """Learn from one batch outside of the cohort."""
@@ -65,6 +68,19 @@ class Member(NamedTuple):
     def forget(self) -> None:
         """The learner replaced tensors that the cohort's graphs use."""
         self.cohort.forget()
+
+    def settle(self) -> None:
+        """Raise a NotFinite if a batch was refused since the last call; its samples are in the memory."""
+        if bool(self.guard.refused):
+            self.guard.refused.zero_()
+            raise NotFinite(
+                f"a batch of the run of {self.learner.name} with seed {self.learner.seed} would have made the "
+                "weights infinite or NaN, so nothing was learnt from it: scale x, or lower learning_rate"
+            )
+
+    def drop(self) -> None:
+        """Forget what was refused."""
+        self.guard.refused.zero_()
 
 
 class Cohort:
@@ -87,6 +103,7 @@ class Cohort:
         self._watch = Stopwatch(device)
         for run in self.runs:
             run.watch = self._watch
+        self._guards = [FiniteGuard(learner, rows=False) for learner in self.learners]
         self._start = 0
         self._graphs: dict[Shapes, Captured] = {}
 
@@ -94,8 +111,8 @@ class Cohort:
         """Learn from all streams; the seconds of each result are those of the whole cohort."""
         self._load_kernels()
         alone = [learner.graphs for learner in self.learners]
-        for learner in self.learners:
-            learner.graphs = Member(learner, self)
+        for learner, guard in zip(self.learners, self._guards, strict=True):
+            learner.graphs = Member(learner, self, guard)
         try:
             with self._watch:
                 for batches in zip(*self._batches, strict=True):
@@ -150,8 +167,8 @@ class Cohort:
         main = torch.cuda.current_stream()
         begun = main.record_event()
         ends = []
-        for learner, samples, stream, row in zip(
-            self.learners, self._samples, self._streams, table, strict=True
+        for guard, samples, stream, row in zip(
+            self._guards, self._samples, self._streams, table, strict=True
         ):
             with torch.cuda.stream(stream):
                 stream.wait_event(begun)
@@ -159,7 +176,7 @@ class Cohort:
                 start, *arrays = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
                 plan = form.filled(arrays)
                 x = samples[start + torch.arange(len(plan.slots), device=samples.device)]
-                learner.learn(x, plan)
+                guard(x, plan)
                 ends.append(stream.record_event())
         for end in ends:
             main.wait_event(end)

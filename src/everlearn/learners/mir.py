@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
+from everlearn import foreach
 from everlearn.core.learner import Learner
 from everlearn.core.settings import SoftmaxReplaySettings
 from everlearn.memory.reservoir import ReservoirMemory
@@ -69,7 +70,7 @@ class MIR(Learner):
             interference = self._interference(candidates, their_slots, gradients)
             chosen = interference.topk(min(super().replay_size(len(x)), len(candidates))).indices
             replayed = self._gradients(candidates[chosen], their_slots[chosen])
-            gradients = torch._foreach_add(gradients, replayed)
+            gradients = tuple(foreach.add(gradients, replayed))
         self.sgd.step(gradients)
 
     def _gradients(self, x: Tensor, slots: Tensor) -> tuple[Tensor, ...]:
@@ -78,7 +79,7 @@ class MIR(Learner):
     @torch.no_grad()
     def _interference(self, x: Tensor, slots: Tensor, gradients: tuple[Tensor, ...]) -> Tensor:
         """CE(x; θ − lr · g) − CE(x; θ) of each sample."""
-        virtual = torch._foreach_add(self.parameters, gradients, alpha=-self.settings.learning_rate)
+        virtual = foreach.add(self.parameters, gradients, alpha=-self.settings.learning_rate)
         return self._losses(x, slots, virtual) - self._losses(x, slots, self.parameters)
 
     def _losses(self, x: Tensor, slots: Tensor, parameters: Sequence[Tensor]) -> Tensor:

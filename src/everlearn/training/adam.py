@@ -1,4 +1,9 @@
-"""Adam, for parameters that are added during training, with a state that a learner can save."""
+"""Adam, for parameters that are added during training, with a state that a learner can save.
+
+`torch.optim.Adam` updates weights and moments in place and counts steps in its own state. Here a step makes new
+tensors, so that a failed or interrupted batch keeps the old ones without a copy; parameters that are added later
+start their own bias correction; and the moments are saved as a few flat tensors.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from everlearn import foreach
 from everlearn.training.sgd import finite_norm
 from everlearn.transaction import current
 
@@ -65,24 +71,23 @@ class Adam:
         """
         finite_norm(gradients)
         if self.decay:
-            torch._foreach_add_(gradients, self.parameters, alpha=2 * self.decay)
+            foreach.add_(gradients, self.parameters, alpha=2 * self.decay)
         if self.clip is not None:
-            torch._foreach_clamp_max_(gradients, self.clip)
-            torch._foreach_clamp_min_(gradients, -self.clip)
-        first = torch._foreach_lerp(self._first, gradients, 1 - FIRST)
-        second = torch._foreach_mul(self._second, SECOND)
-        torch._foreach_addcmul_(second, gradients, gradients, value=1 - SECOND)
+            foreach.clamp_(gradients, self.clip)
+        first = foreach.lerp(self._first, gradients, 1 - FIRST)
+        second = foreach.mul(self._second, SECOND)
+        foreach.addcmul_(second, gradients, gradients, value=1 - SECOND)
         ages = [age + 1 for age in self._ages]
         # Bias correction of the moments, which are initialised with 0.
-        spread = torch._foreach_sqrt(second)
-        torch._foreach_div_(spread, [math.sqrt(1 - SECOND**age) for age in ages])
-        torch._foreach_add_(spread, TINY)
+        spread = foreach.sqrt(second)
+        foreach.div_(spread, [math.sqrt(1 - SECOND**age) for age in ages])
+        foreach.add_(spread, TINY)
         sizes = [-self.learning_rate / (1 - FIRST**age) for age in ages]
-        moved = torch._foreach_addcdiv(self.parameters, first, spread, sizes)
+        moved = foreach.addcdiv(self.parameters, first, spread, sizes)
         finite_norm(moved)
         transaction = current()
         if transaction is None:
-            torch._foreach_copy_(self.parameters, moved)
+            foreach.copy_(self.parameters, moved)
         else:
             transaction.replace(self.parameters, moved)
         self._first, self._second, self._ages = list(first), list(second), ages

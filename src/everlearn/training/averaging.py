@@ -8,6 +8,7 @@ import functools
 import torch
 from torch import Tensor, nn
 
+from everlearn import foreach
 from everlearn.networks import SoftmaxNetwork
 from everlearn.transaction import Update, current
 
@@ -30,7 +31,7 @@ class WeightAverage:
             for name, part in before.network.state_dict().items():
                 shared = tuple(slice(min(sizes)) for sizes in zip(part.shape, mine[name].shape, strict=True))
                 mine[name][shared] = part[shared]
-        self._means, self._weights = self._floats(self.network), self._floats(network)
+        self.means, self._weights = self._floats(self.network), self._floats(network)
 
     @staticmethod
     def _floats(network: nn.Module) -> list[Tensor]:
@@ -43,23 +44,23 @@ class WeightAverage:
     @torch.no_grad()
     def follow(self, decay: float, age: Tensor) -> None:
         """Move towards the current weights. Tensor operations only."""
-        if not self._means:  # a fixed embedding
+        if not self.means:  # a fixed embedding
             return
         transaction = current()
         if age.is_cuda:
             if transaction is not None:
-                transaction.keep(self._means)
+                transaction.keep(self.means)
             share = 1 - ((1 + age[0]) / (10 + age[0])).clamp(max=decay)
-            changes = torch._foreach_sub(self._weights, self._means)
-            torch._foreach_mul_(changes, share)
-            torch._foreach_add_(self._means, changes)
+            changes = foreach.sub(self._weights, self.means)
+            foreach.mul_(changes, share)
+            foreach.add_(self.means, changes)
             return
         share_of_new = 1 - min(decay, (1 + int(age)) / (10 + int(age)))
-        move = functools.partial(torch._foreach_lerp_, self._means, self._weights, share_of_new)
+        move = functools.partial(foreach.lerp_, self.means, self._weights, share_of_new)
         if transaction is None:
             move()
         else:
-            transaction.at_commit(Update(self._means, move))  # after the update of the weights
+            transaction.at_commit(Update(self.means, move))  # after the update of the weights
 
     def forget(self, slot: int) -> None:
         """Remove the logit of a class, if there are any; those after it move down by one."""
@@ -73,4 +74,4 @@ class WeightAverage:
 
     def nbytes(self) -> int:
         """Bytes held."""
-        return sum(part.nbytes for part in self._means)
+        return sum(part.nbytes for part in self.means)

@@ -19,6 +19,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from everlearn import foreach
 from everlearn.transaction import current
 
 __all__ = ["SGD", "NotFinite", "Pass", "finite_norm", "with_gradients"]
@@ -31,11 +32,12 @@ Gradients = tuple[Tensor, ...] | list[Tensor]
 class NotFinite(ValueError):
     """A step would have made the weights infinite or NaN; nothing was changed."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "a step on this batch would make the network's weights infinite or NaN, so nothing was learnt from it: "
-            "scale x, or lower learning_rate"
-        )
+    def __init__(
+        self,
+        message: str = "a step on this batch would make the network's weights infinite or NaN, so nothing was learnt "
+        "from it: scale x, or lower learning_rate",
+    ) -> None:
+        super().__init__(message)
 
 
 def with_gradients() -> AbstractContextManager[None]:
@@ -95,18 +97,18 @@ class SGD:
         if not self._parameters:
             return
         transaction = current()
-        norm = torch.stack(torch._foreach_norm(gradients)).norm()
+        norm = torch.stack(foreach.norm(gradients)).norm()
         if self.clip is not None:
             share = (self.clip / (self.learning_rate * norm)).clamp(max=1)
-            gradients = torch._foreach_mul(gradients, share)
+            gradients = foreach.mul(gradients, share)
         if transaction is not None:
             transaction.norms.append(norm)  # whether it is finite is asked when the batch is done
         if transaction is None or norm.is_cuda:  # a captured graph uses these very tensors
             if transaction is not None:
                 transaction.keep(self._parameters)
-            torch._foreach_add_(self._parameters, gradients, alpha=-self.learning_rate)
+            foreach.add_(self._parameters, gradients, alpha=-self.learning_rate)
         else:
-            moved = torch._foreach_add(self._parameters, gradients, alpha=-self.learning_rate)
+            moved = foreach.add(self._parameters, gradients, alpha=-self.learning_rate)
             transaction.replace(self._parameters, moved)
 
     def rate(self, norm: float) -> float:
@@ -118,7 +120,7 @@ class SGD:
 
 def finite_norm(gradients: Gradients) -> float:
     """The norm of a gradient, given by parameter, if it is finite."""
-    norm = float(torch.stack(torch._foreach_norm(gradients)).norm())
+    norm = float(torch.stack(foreach.norm(gradients)).norm())
     if not math.isfinite(norm):
         raise NotFinite
     return norm
@@ -157,7 +159,11 @@ class _ChainPass(Pass):
         for i in range(len(self._layers) - 1, 0, -1):
             before = slopes[-1] @ self._layers[i][0]
             slopes.append(torch.ops.aten.threshold_backward(before, self._inputs[i], 0))
-        rate = self._optimiser.learning_rate if slope.is_cuda else self._rate(slopes)
+        rate = self._optimiser.learning_rate
+        if slope.is_cuda:
+            slopes = self._clipped(slopes)
+        else:
+            rate = self._rate(slopes)
         update = _ChainUpdate(self._layers[::-1], slopes, self._inputs[::-1], rate)
         transaction = current()
         if transaction is None:
@@ -185,10 +191,27 @@ class _ChainPass(Pass):
         if optimiser.clip is None or optimiser.learning_rate * at_most <= optimiser.clip:
             return optimiser.learning_rate
         squares = 0.0
+        return optimiser.rate(math.sqrt(max(float(self._squared_norm(slopes)), 0.0)))
+
+    def _clipped(self, slopes: list[Tensor]) -> list[Tensor]:
+        """The slopes of a step that is not too long. Tensor operations only."""
+        transaction = current()
+        if transaction is not None:
+            transaction.last_slopes = slopes[0], slopes[-1]
+        optimiser = self._optimiser
+        if optimiser.clip is None:
+            return slopes
+        norm = self._squared_norm(slopes).clamp(min=0).sqrt()
+        share = (optimiser.clip / (optimiser.learning_rate * norm)).clamp(max=1).to(slopes[0].dtype)
+        return list(foreach.mul(slopes, share))
+
+    def _squared_norm(self, slopes: list[Tensor]) -> Tensor:
+        """The squared norm of the gradient: ‖sᵀa‖² + ‖sᵀ1‖² for each layer."""
+        parts = []
         for s, a in zip(slopes, self._inputs[::-1], strict=True):
             s, a = s.double(), a.double()
-            squares += float(((s @ s.T) * (a @ a.T + 1)).sum())  # ‖sᵀa‖² + ‖sᵀ1‖²
-        return optimiser.rate(math.sqrt(max(squares, 0.0)))
+            parts.append(((s @ s.T) * (a @ a.T + 1)).sum())
+        return torch.stack(parts).sum()
 
 
 class _ChainUpdate:

@@ -1,0 +1,58 @@
+"""A step on a GPU that keeps the values of before, if any new one is infinite or NaN.
+
+The host doesn't wait for a CUDA graph, so it can't undo what the graph has done. A mask on the device does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from everlearn import foreach
+
+__all__ = ["FiniteGuard"]
+
+
+class FiniteGuard:
+    """Calls a learner's `learn`; if the result is not finite, everything on the device stays as it was.
+
+    refused: whether a batch was refused since this was last set to False, on the device.
+    rows: whether a refused batch leaves no samples in the memory, either; the caller must then undo the index.
+    """
+
+    def __init__(self, learner: Any, rows: bool = True) -> None:
+        self._learner, self._rows = learner, rows
+        self.refused = torch.zeros((), dtype=torch.bool, device=learner.device)
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, plan: Any) -> None:
+        """Learn from a batch. Tensor operations only."""
+        learner = self._learner
+        groups = _by_type(learner.learnt_tensors())
+        before = [_flat(group) for group in groups]
+        restores_rows = self._rows and plan.keep is not None
+        rows = learner.memory.recall(plan.keep) if restores_rows else None
+        with torch.enable_grad():
+            learner.learn(x, plan)
+        after = [_flat(group) for group in groups]
+        finite = torch.stack([part.isfinite().all() for part in after]).all()
+        for group, old, new in zip(groups, before, after, strict=True):
+            values = torch.split(torch.where(finite, new, old), [part.numel() for part in group])
+            foreach.copy_(group, [value.view(part.shape) for value, part in zip(values, group, strict=True)])
+        if rows is not None:
+            learner.memory.write(torch.where(finite, x.to(rows.dtype), rows), plan.keep)
+        self.refused.logical_or_(~finite)
+
+
+def _by_type(tensors: list[Tensor]) -> list[list[Tensor]]:
+    groups: dict[torch.dtype, list[Tensor]] = defaultdict(list)
+    for tensor in tensors:
+        groups[tensor.dtype].append(tensor)
+    return list(groups.values())
+
+
+def _flat(tensors: list[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
