@@ -126,9 +126,9 @@ def _computed(
     xp, arrays = as_arrays(*tensors)
     loss, slope = _value_and_gradient(xp, *arrays, *options)
     dtype, device = features.dtype, features.device
-    return torch.as_tensor(loss, dtype=dtype, device=device), torch.as_tensor(
-        slope, dtype=dtype, device=device
-    )
+    # A CUDA graph can't capture the copy of a number from the host, which the loss is where nothing asks for it.
+    value = torch.as_tensor(loss, dtype=dtype, device=device) if options[-1] else features.new_empty(())
+    return value, torch.as_tensor(slope, dtype=dtype, device=device)
 
 
 def _value_and_gradient(
