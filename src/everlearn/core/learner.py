@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from everlearn.core import delayed_labels, prediction, setup, softmax, state, validation
+from everlearn.core import delayed_labels, display, prediction, setup, softmax, state, validation
 from everlearn.core.delayed_labels import WaitingSamples
 from everlearn.core.execution import learn_batch
 from everlearn.core.forget import drop_class, forget_label
@@ -229,6 +229,8 @@ class Learner(ABC):
     state_dict = state.state_of
     load_state_dict = state.load_into
     save = state.save
+    __repr__ = display.as_text
+    _repr_html_ = display.as_html
 
     @property
     def classes(self) -> list[Label]:
