@@ -189,7 +189,7 @@ def test_a_users_function_is_applied_before_colours_and_mixtures(name):
 
 
 def test_a_learner_with_a_users_function_uses_no_graph_and_its_own_random_numbers():
-    model = learner("cope", augmentation=lambda x: x + torch.randn(x.shape))
+    model = learner("cope", augmentation=lambda x: x + torch.randn(x.shape).to(x.device))
     assert not model.tensors_alone
     before = torch.get_rng_state()
     for x, y in stream():

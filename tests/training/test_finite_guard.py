@@ -21,15 +21,20 @@ def network():
 
 def taught(name, device="cpu", batches=6, **settings):
     given = network() if device == "cpu" else "mlp"
-    learner = learners.find(name)(given, hidden=16, seed=0, device=device, **settings)
+    learner = learners.find(name)(given, hidden=64, seed=0, device=device, **settings)
     for n in range(batches):
         learner.observe(*batch(n))
     return learner
 
 
-def batch(n, scale=1.0):
+def batch(n):
     generator = torch.Generator().manual_seed(n)
-    return scale * torch.randn(6, 8, generator=generator), [0, 1, 2, 0, 1, 2]
+    return torch.randn(6, 8, generator=generator), [0, 1, 2, 0, 1, 2]
+
+
+def too_large():
+    """A finite batch whose sums are not."""
+    return torch.full((6, 8), 3e38), [0, 1, 2, 0, 1, 2]
 
 
 def on_device(learner: Learner):
@@ -41,7 +46,7 @@ def on_device(learner: Learner):
 def test_a_batch_that_is_not_finite_leaves_everything_on_the_device_as_it_was(name):
     learner = taught(name, memory_size=9) if name != "finetune" else taught(name)
     guard, before = FiniteGuard(learner), on_device(learner)
-    x, y = batch(7, 3e38)
+    x, y = too_large()
     guard(x, learner.plan(y).on(learner.device))
     assert bool(guard.refused)
     for part, kept in zip(on_device(learner), before, strict=True):
@@ -60,7 +65,7 @@ def test_a_guarded_batch_is_learnt_as_any_other(name):
 
 def test_samples_of_a_refused_batch_can_stay_in_the_memory():
     learner = taught("cope", memory_size=9)
-    x, y = batch(7, 3e38)
+    x, y = too_large()
     plan = learner.plan(y).on(learner.device)
     FiniteGuard(learner, rows=False)(x, plan)
     stored = plan.keep < 9
@@ -73,8 +78,10 @@ def test_samples_of_a_refused_batch_can_stay_in_the_memory():
 def test_a_refused_batch_is_reported_at_the_next_call_and_has_changed_nothing(name, call):
     learner = taught(name, "cuda")
     assert learner.graphs._graphs
+    with torch.no_grad():
+        learner.parameters[0].mul_(1e35)  # finite, but not for long
     before = learner.state_dict()
-    learner.observe(*batch(7, 3e38))
+    learner.observe(1e12 * batch(7)[0].sign(), batch(7)[1])
     arguments = {"observe": batch(8), "predict": batch(8)[:1], "forget": (1,)}
     with pytest.raises(NotFinite, match="the batch before this call"):
         getattr(learner, call)(*arguments.get(call, ()))
@@ -82,6 +89,8 @@ def test_a_refused_batch_is_reported_at_the_next_call_and_has_changed_nothing(na
     assert after.keys() == before.keys()
     for key, part in before.items():
         assert part == after[key] if key == "meta" else torch.equal(part, after[key]), key
+    with torch.no_grad():
+        learner.parameters[0].div_(1e35)
     learner.observe(*batch(8))
     assert learner.batches == 7
 
