@@ -22,12 +22,12 @@ from everlearn.messages import is_whole, nearest
 __all__ = [
     "SerializedLearner",
     "check_batch_size",
-    "check_parameters",
     "cope_settings",
     "deserialize",
     "make_learner",
     "probabilities",
     "serialize",
+    "store_parameters",
 ]
 
 Initialise = TypeVar("Initialise", bound=Callable[..., None])
@@ -56,18 +56,26 @@ def cope_settings(estimator: Any) -> dict[str, Any]:
     return {name: getattr(estimator, name) for name in names if name in parameters}
 
 
-def check_parameters(initialise: Initialise) -> Initialise:
-    """Decorate an estimator's `__init__` so that the error for an unknown parameter suggests the nearest one."""
-    known = list(inspect.signature(initialise).parameters)[1:]
+def store_parameters(initialise: Initialise) -> Initialise:
+    """Decorate an estimator's `__init__`: each parameter becomes an attribute, then its body runs.
+
+    Both libraries require this. The error for an unknown parameter suggests the nearest one.
+    """
+    signature = inspect.signature(initialise)
+    known = list(signature.parameters)[1:]
 
     @functools.wraps(initialise)
-    def checked(self: Any, *arguments: Any, **named: Any) -> None:
+    def stored(self: Any, *arguments: Any, **named: Any) -> None:
         for name in named:
             if name not in known:
                 raise TypeError(f"{type(self).__name__} has no parameter {name!r}{nearest(name, known)}")
+        given = signature.bind(self, *arguments, **named)
+        given.apply_defaults()
+        for name in known:
+            setattr(self, name, given.arguments[name])
         initialise(self, *arguments, **named)
 
-    return cast(Initialise, checked)
+    return cast(Initialise, stored)
 
 
 def check_batch_size(batch_size: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from everlearn.adapters.common import check_parameters, cope_settings, make_learner, probabilities
+from everlearn.adapters.common import cope_settings, make_learner, probabilities, store_parameters
 from everlearn.adapters.minibatcher import MiniBatcher
 from everlearn.core.learner import Learner
 from everlearn.losses import Gradient
@@ -148,7 +148,7 @@ class OnlineClassifier(_RiverClassifier):
 
     """
 
-    @check_parameters
+    @store_parameters
     def __init__(
         self,
         learner: str | type[Learner] = "cope",
@@ -158,12 +158,6 @@ class OnlineClassifier(_RiverClassifier):
         device: str = "cpu",
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self.learner = learner
-        self.network = network
-        self.batch_size = batch_size
-        self.seed = seed
-        self.device = device
-        self.settings = settings
         self._start(learner, settings)
 
 
@@ -228,7 +222,7 @@ class CoPEClassifier(_RiverClassifier):
 
     """
 
-    @check_parameters
+    @store_parameters
     def __init__(
         self,
         network: str | nn.Module = "mlp",
@@ -252,24 +246,4 @@ class CoPEClassifier(_RiverClassifier):
         clip: float | None = None,
         threads: int = 1,
     ) -> None:
-        self.network = network
-        self.batch_size = batch_size
-        self.seed = seed
-        self.device = device
-        self.learning_rate = learning_rate
-        self.iterations = iterations
-        self.hidden = hidden
-        self.memory_size = memory_size
-        self.temperature = temperature
-        self.momentum = momentum
-        self.embedding = embedding
-        self.renormalise = renormalise
-        self.pseudo_prototypes = pseudo_prototypes
-        self.gradient = gradient
-        self.reference_batch = reference_batch
-        self.recalibrate = recalibrate
-        self.replayed = replayed
-        self.averaging = averaging
-        self.clip = clip
-        self.threads = threads
         self._start("cope", cope_settings(self))

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from everlearn.adapters.common import check_parameters, cope_settings
+from everlearn.adapters.common import cope_settings, store_parameters
 from everlearn.adapters.sklearn_base import SklearnClassifier
 from everlearn.core.learner import Learner
 from everlearn.losses import Gradient
@@ -52,7 +52,10 @@ class OnlineClassifier(SklearnClassifier):
     True
     """
 
-    @check_parameters
+    learner: str | type[Learner]
+    settings: dict[str, Any] | None
+
+    @store_parameters
     def __init__(
         self,
         learner: str | type[Learner] = "cope",
@@ -64,13 +67,7 @@ class OnlineClassifier(SklearnClassifier):
         device: str = "auto",
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self.learner = learner
-        self.network = network
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.random_state = random_state
-        self.device = device
-        self.settings = settings
+        """Store the parameters."""
 
     def _kind(self) -> tuple[str | type[Learner], dict[str, Any] | None]:
         return self.learner, self.settings
@@ -142,7 +139,7 @@ class CoPEClassifier(SklearnClassifier):
     De Lange, M. and Tuytelaars, T. Continual Prototype Evolution. ICCV 2021.
     """
 
-    @check_parameters
+    @store_parameters
     def __init__(
         self,
         *,
@@ -168,27 +165,7 @@ class CoPEClassifier(SklearnClassifier):
         clip: float | None = None,
         threads: int = 1,
     ) -> None:
-        self.network = network
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.random_state = random_state
-        self.device = device
-        self.learning_rate = learning_rate
-        self.iterations = iterations
-        self.hidden = hidden
-        self.memory_size = memory_size
-        self.temperature = temperature
-        self.momentum = momentum
-        self.embedding = embedding
-        self.renormalise = renormalise
-        self.pseudo_prototypes = pseudo_prototypes
-        self.gradient = gradient
-        self.reference_batch = reference_batch
-        self.recalibrate = recalibrate
-        self.replayed = replayed
-        self.averaging = averaging
-        self.clip = clip
-        self.threads = threads
+        """Store the parameters."""
 
     def _kind(self) -> tuple[str | type[Learner], dict[str, Any] | None]:
         return "cope", cope_settings(self)
