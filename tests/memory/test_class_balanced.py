@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numbered_samples import send
 from scipy.stats import chi2_contingency, chisquare
 
 from everlearn.memory.class_balanced import BalancedMemory
@@ -38,17 +39,6 @@ def memory_of(size, seed=0, kind=BalancedMemory):
     return memory, table
 
 
-def send(memory, table, labels, start=0):
-    """Send a batch of samples that are numbered, so that each can be identified."""
-    if table.new(labels):
-        for label in labels:
-            table.add(label)
-        memory.open_classes(len(table))
-    x = torch.arange(start, start + len(labels))[:, None]
-    memory.write(x, torch.from_numpy(memory.admit(np.array(table.slots(labels)))))
-    return x
-
-
 def kept(memory):
     x, labels = memory.samples()
     return sorted(zip(labels, x.flatten().tolist(), strict=True))
@@ -63,7 +53,7 @@ def test_each_class_keeps_the_largest_keys_it_ever_sent(size, batches, seed):
     memory, table = memory_of(size, seed, Recorded)
     sent = 0
     for batch in batches:
-        send(memory, table, batch, sent)
+        send(memory, batch, sent)
         sent += len(batch)
         quota = size // len(table)
         expected = []
@@ -75,21 +65,21 @@ def test_each_class_keeps_the_largest_keys_it_ever_sent(size, batches, seed):
 
 
 def test_quota_when_classes_arrive_two_by_two():
-    memory, table = memory_of(100)
+    memory, _ = memory_of(100)
     quotas = []
     for task in range(5):
         for start in range(0, 200, 10):
-            send(memory, table, [2 * task, 2 * task + 1] * 5, 1000 * task + start)
+            send(memory, [2 * task, 2 * task + 1] * 5, 1000 * task + start)
         quotas.append(set(memory.counts().values()))
     assert quotas == [{50}, {25}, {16}, {12}, {10}]
 
 
 def test_quota_when_classes_arrive_one_by_one():
-    memory, table = memory_of(100)
+    memory, _ = memory_of(100)
     quotas = []
     for label in range(7):
         for start in range(0, 150, 10):
-            send(memory, table, [label] * 10, 1000 * label + start)
+            send(memory, [label] * 10, 1000 * label + start)
         quotas.append(set(memory.counts().values()))
     assert quotas == [{100}, {50}, {33}, {25}, {20}, {16}, {14}]
 
@@ -97,13 +87,13 @@ def test_quota_when_classes_arrive_one_by_one():
 def test_a_class_keeps_a_uniform_sample_of_all_it_sent_also_after_its_quota_shrank():
     included = np.zeros(40)
     for seed in range(600):
-        memory, table = memory_of(12, seed)
+        memory, _ = memory_of(12, seed)
         for start in range(0, 20, 5):
-            send(memory, table, ["a"] * 5, start)
-        send(memory, table, ["b"] * 10, 1000)
+            send(memory, ["a"] * 5, start)
+        send(memory, ["b"] * 10, 1000)
         for start in range(20, 40, 5):
-            send(memory, table, ["a"] * 5, start)
-        send(memory, table, ["c"] * 10, 2000)
+            send(memory, ["a"] * 5, start)
+        send(memory, ["c"] * 10, 2000)
         numbers = [number for label, number in kept(memory) if label == "a"]
         assert len(numbers) == 4
         included[numbers] += 1
@@ -111,15 +101,15 @@ def test_a_class_keeps_a_uniform_sample_of_all_it_sent_also_after_its_quota_shra
 
 
 def test_rows_that_were_never_kept_do_not_come_back():
-    memory, table = memory_of(4)
+    memory, _ = memory_of(4)
     for start in range(0, 1000, 10):
-        send(memory, table, ["a"] * 10, start)
+        send(memory, ["a"] * 10, start)
     assert len(set(kept(memory))) == 4
 
 
 def test_a_draw_holds_each_exemplar_at_most_once_and_is_no_larger_than_the_memory():
     memory, table = memory_of(10)
-    send(memory, table, ["a", "b", "b", "b", "b", "b"])
+    send(memory, ["a", "b", "b", "b", "b", "b"])
     for count in (1, 3, 6, 20):
         rows, slots = memory.draw(count)
         assert len(rows) == len(slots) == min(count, 6)
@@ -145,9 +135,9 @@ def draw_by_the_definition(counts, count, generator):
 
 @pytest.mark.parametrize("counts", [{0: 1, 1: 2, 2: 6}, {0: 30, 1: 25, 2: 33}], ids=["scarce", "plenty"])
 def test_draws_are_class_uniform_as_the_slow_definition_says(counts):
-    memory, table = memory_of(100)
+    memory, _ = memory_of(100)
     for label, number in counts.items():
-        send(memory, table, [label] * number, 10 * label)
+        send(memory, [label] * number, 10 * label)
     assert memory.counts() == counts
     generator = np.random.default_rng(0)
     slow = Counter(draw_by_the_definition(counts, 5, generator) for _ in range(4000))
@@ -161,8 +151,8 @@ def test_draws_are_class_uniform_as_the_slow_definition_says(counts):
 @pytest.mark.parametrize(("count", "size"), [(2, 5), (3, 5), (4, 5), (2, 10), (3, 10)])
 def test_within_a_class_every_subset_is_equally_likely(count, size):
     """Both where exemplars are scarce and where they are plenty."""
-    memory, table = memory_of(size)
-    send(memory, table, ["a"] * size)
+    memory, _ = memory_of(size)
+    send(memory, ["a"] * size)
     drawn = Counter(tuple(sorted(memory.draw(count)[0].tolist())) for _ in range(6000))
     assert set(drawn) == set(combinations(range(size), count))
     assert chisquare(list(drawn.values())).pvalue > 0.001
@@ -171,15 +161,15 @@ def test_within_a_class_every_subset_is_equally_likely(count, size):
 def test_a_restored_memory_goes_on_as_the_first_one_would_have():
     first, table = memory_of(20, seed=3)
     for start in range(0, 100, 10):
-        send(first, table, ["a", "b", "c", "a", "a"] * 2, start)
+        send(first, ["a", "b", "c", "a", "a"] * 2, start)
     copy = LabelTable(table.labels)
     second = BalancedMemory(20, copy, torch.Generator())
     second.restore(first.state(), torch.device("cpu"))
     second._generator.set_state(first._generator.get_state())
     assert kept(second) == kept(first)
     for start in range(100, 200, 10):
-        for memory, labels in ((first, table), (second, copy)):
-            send(memory, labels, ["c", "b"] * 5 if start < 150 else ["d", "a"] * 5, start)
+        for memory in (first, second):
+            send(memory, ["c", "b"] * 5 if start < 150 else ["d", "a"] * 5, start)
         ours, theirs = first.draw(8), second.draw(8)
         assert torch.equal(
             *(m.recall(torch.from_numpy(rows)) for m, (rows, _) in ((first, ours), (second, theirs)))

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numbered_samples import send
 from scipy.stats import chisquare
 
 from everlearn.memory.class_balanced import BalancedMemory
@@ -21,17 +22,6 @@ def memory_of(kind, size, seed=0, labels=(), **options):
     memory = kind(size, labels=LabelTable(labels), generator=torch.Generator().manual_seed(seed), **options)
     memory.allocate(torch.zeros(1, 1, dtype=torch.int64), CPU)
     return memory
-
-
-def send(memory, labels, start):
-    """Send samples that are numbered, so that each can be identified."""
-    table = memory._labels
-    if table.new(labels):
-        for label in labels:
-            table.add(label)
-        memory.open_classes(len(table))
-    x = torch.arange(start, start + len(labels))[:, None]
-    memory.write(x, torch.from_numpy(memory.admit(np.array(table.slots(labels)))))
 
 
 def forget(memory, label):
