@@ -225,7 +225,10 @@ def test_a_users_function_may_hold_objects_that_can_not_be_copied(tmp_path):
         ({"replayed": 0}, "replayed must be at least 1, not 0"),
         ({"width": 0}, "width must be at least 1, not 0"),
         ({"mirrored": 0.5}, "mirrored must be True or False, not 0.5"),
-        ({"augmentation": "flop"}, "augmentation must be none or shift or crop-flip, not 'flop'"),
+        (
+            {"augmentation": "flop"},
+            "augmentation must be none or shift or crop-flip or strong or .*, not 'flop'",
+        ),
     ],
 )
 def test_an_invalid_setting_is_refused(wrong, words):

@@ -16,6 +16,8 @@ EXPECTED = {  # learner: lowest and highest accuracy, in percent
     "cope+": (93, 100),
     "cope-ce": (82, 97),
     "curl": (60, 76),
+    "der++": (88, 99),
+    "er-ace": (83, 97),
     "finetune": (15, 25),
     "gem": (80, 97),
     "gss": (70, 92),
@@ -23,7 +25,10 @@ EXPECTED = {  # learner: lowest and highest accuracy, in percent
     "iid-offline": (85, 99),
     "iid-online": (50, 97),
     "mir": (86, 99),
+    "ocm": (84, 99),
+    "pcr": (90, 99),
     "reservoir": (81, 97),
+    "scr": (90, 99),
 }
 
 SHORTER = {"iid-offline": Horizon("stream", epochs=10), "curl": Horizon("task", epochs=10)}

@@ -11,9 +11,11 @@ from everlearn.core.prediction import CHUNK
 from everlearn.networks import as_input, to_unit_length
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from everlearn.core.learner import Learner
 
-__all__ = ["prediction_prototypes"]
+__all__ = ["class_means", "nearest_mean_scores", "prediction_prototypes"]
 
 
 def prediction_prototypes(learner: Learner) -> Tensor:
@@ -30,7 +32,35 @@ def prediction_prototypes(learner: Learner) -> Tensor:
 
 def _from_exemplars(learner: Learner, otherwise: Tensor) -> Tensor:
     """The unit-length mean embedding of the exemplars of each class; `otherwise` for classes without any."""
-    rows, slots = (torch.from_numpy(part).to(learner.device) for part in learner.memory.kept())
-    parts = [learner.features(as_input(learner.memory.recall(chunk))) for chunk in torch.split(rows, CHUNK)]
-    sums = torch.zeros_like(otherwise).index_add_(0, slots, torch.cat(parts))
+    sums = _sums(learner, learner.features)
     return torch.where(sums.any(1, keepdim=True), to_unit_length(sums)[0], otherwise)
+
+
+def _sums(learner: Learner, features: Callable[[Tensor], Tensor]) -> Tensor:
+    """The sum of the features of the exemplars of each class, `[classes, d]`."""
+    rows, slots = (torch.from_numpy(part).to(learner.device) for part in learner.memory.kept())
+    parts = [features(as_input(learner.memory.recall(chunk))) for chunk in torch.split(rows, CHUNK)]
+    found = torch.cat(parts)
+    return found.new_zeros(len(learner.labels), found.shape[1]).index_add_(0, slots, found)
+
+
+def class_means(learner: Learner, features: Callable[[Tensor], Tensor]) -> Tensor:
+    """The unit-length mean of the unit-length features of the exemplars of each class, `[classes, d]`.
+
+    Zero for a class without exemplars. To be called while the network is in evaluation mode.
+    """
+    return to_unit_length(_sums(learner, lambda x: to_unit_length(features(x))[0]))[0]
+
+
+def nearest_mean_scores(features: Tensor, means: Tensor) -> Tensor:
+    """−‖f − μ‖² for each class, of features at unit length; −∞ for a class without exemplars.
+
+    All classes are equal where none has any.
+
+    >>> nearest_mean_scores(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]))
+    tensor([[ 0., -inf, -2.]])
+    """
+    present = means.any(1)
+    scores = 2 * to_unit_length(features)[0] @ means.T - 2
+    nothing = torch.where(present.any(), -torch.inf, 0.0).to(scores.dtype)
+    return torch.where(present, scores, nothing)

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from everlearn.core.settings import ReplaySettings
+from everlearn.networks import as_input
 from everlearn.randomness import DrawFrom
+from everlearn.training.strong_views import STRONG_VIEWS, StrongViews
 from everlearn.training.views import Change, Colours, Mixtures, Views, image_size, mirrored
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["Augmentation", "ImageChanges", "with_mirror_image"]
+__all__ = ["Augmentation", "ImageChanges", "SeveralViews", "with_mirror_image"]
 
 Augmentation = Callable[[Tensor], Tensor]
 """A user's function of a batch that returns one of the same shape; it is called before bytes become 0 … 1."""
@@ -42,7 +44,13 @@ class ImageChanges:
         for name in ("colour", "mirrored"):
             if getattr(settings, name):
                 image_size(f"the setting `{name}`", shape, settings.width)
-        if not callable(settings.augmentation) and settings.augmentation != "none":
+        if settings.augmentation in STRONG_VIEWS:
+            if not (x.is_floating_point() or x.dtype == torch.uint8):
+                raise ValueError(
+                    f"augmentation {settings.augmentation} takes bytes or floating numbers, not samples of {x.dtype}"
+                )
+            yield StrongViews(settings.augmentation, shape, settings.width)
+        elif not callable(settings.augmentation) and settings.augmentation != "none":
             yield Views(settings.augmentation, shape, settings.width, device)
         if settings.colour:
             yield Colours(settings.colour)
@@ -104,3 +112,48 @@ def with_mirror_image(learner: Learner, x: Tensor) -> Tensor:
         return scores
     _, width = image_size("the setting `mirrored`", tuple(x.shape[1:]), learner.settings.width)
     return (scores + learner.scores(mirrored(x, width))) / 2
+
+
+class SeveralViews(ImageChanges):
+    """Several copies of each image in every iteration, `[copies, images, ...]`, as floats.
+
+    First come the images as they are, or the versions that `versions` makes of each; then a random view of each of
+    these; then views of the images themselves until there are `views` of each. Where the settings change nothing, as
+    with samples that are no images, a view is the sample itself.
+
+    versions: a function of images `[images, planes, height, width]` that returns `[v · images, ...]`, all images in
+        the first version first. Samples of another shape have one version.
+    """
+
+    def __init__(
+        self,
+        settings: ReplaySettings,
+        x: Tensor,
+        device: torch.device,
+        views: int = 1,
+        versions: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__(settings, x, device)
+        self._make = versions if versions is not None and x.dim() == 4 else _as_it_is
+        self.versions = len(self._make(x[:1]))
+        self._views = views
+
+    def draw(self, generator: torch.Generator, iterations: int, images: int) -> tuple[NDArray[np.int64], ...]:
+        """Random numbers for every view of each image: one `[iterations, all views]` per kind of change."""
+        return super().draw(generator, iterations, (self.versions + self._views - 1) * images)
+
+    def change(
+        self, x: Tensor, old: Tensor, numbers: Sequence[Tensor], generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """All copies of the images of B_n and B_M for one iteration, each `[copies, images, ...]`."""
+        both = torch.cat([x, old])
+        made = self._make(both)
+        many = torch.cat([made, *[both] * (self._views - 1)])
+        seen, _ = super().change(many, many[:0], numbers, generator)
+        copies = torch.cat([as_input(made), as_input(seen)])
+        copies = copies.view(-1, len(both), *copies.shape[1:])
+        return copies[:, : len(x)], copies[:, len(x) :]
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x

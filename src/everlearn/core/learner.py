@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from everlearn.core import delayed_labels, display, prediction, setup, softmax, state, validation
@@ -144,15 +145,15 @@ class Learner(ABC):
         if self.memory is None:
             return Plan(slots)
         iterations = self.settings.iterations
-        draws = [self.memory.draw(self.replay_size(len(slots))) for _ in range(iterations)]
-        rows, old_slots = (np.array(parts) for parts in zip(*draws, strict=True))
+        draws = [self.draw_replay(len(slots)) for _ in range(iterations)]
+        rows, old_slots, *extra = (np.array(parts) for parts in zip(*draws, strict=True))
         kept = self.memory.admit(slots) if keep else None
         if kept is not None and self.device.type == "cpu" and kept.min() >= self.memory.size:
             kept = None  # nothing to store; a CUDA graph has fixed shapes, and writes to the last row instead
         both = len(slots) + rows.shape[1]
         changes = () if self.images is None else self.images.draw(self.generator, iterations, both)
         age = None if self.average is None else np.array([self.batches - self.newest])
-        return Plan(slots, rows, old_slots, kept, changes, age)
+        return Plan(slots, rows, old_slots, kept, changes, age, extra=tuple(extra))
 
     def learn(self, x: Tensor, plan: Plan) -> None:
         """Everything done with one batch on the device, in tensor operations only: a CUDA graph captures this."""
@@ -166,7 +167,8 @@ class Learner(ABC):
             if self.images is not None:
                 numbers = [number[i] for number in plan.changes]
                 new, old = self.images.change(new, old, numbers, self.generator)
-            outcomes.append(self.step(new, plan.slots, old, plan.old_slots[i]))
+            extra = (part[i] for part in plan.extra)
+            outcomes.append(self.step(new, plan.slots, old, plan.old_slots[i], *extra))
         with torch.inference_mode():
             self.after_steps(plan, outcomes)
             if plan.keep is not None:
@@ -303,6 +305,11 @@ class Learner(ABC):
         """Wait until a GPU has learnt the last batch; raise a NotFinite if it was refused there."""
         if self.graphs is not None:
             self.graphs.settle()
+
+    def draw_replay(self, batch: int) -> tuple[NDArray[np.int64], ...]:
+        """Rows and slots of the exemplars replayed in one iteration; any further integers are passed to `step`."""
+        drawn: tuple[NDArray[np.int64], ...] = self.memory.draw(self.replay_size(batch))
+        return drawn
 
     def replay_size(self, batch: int) -> int:
         """How many exemplars are drawn for each iteration on a batch of this size."""

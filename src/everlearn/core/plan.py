@@ -37,11 +37,13 @@ class Plan:
     """batches since the newest class came, `[1]`"""
     seeds: Any = None
     """a seed for the random numbers of each iteration, `[iterations]`"""
+    extra: tuple[Any, ...] = ()
+    """integers that `draw_replay` gives besides rows and slots, `[iterations, ...]` each"""
 
     def arrays(self) -> list[Any]:
         """All arrays, in the order of the fields."""
         fields = (self.slots, self.rows, self.old_slots, self.keep, *self.changes, self.age, self.seeds)
-        return [part for part in fields if part is not None]
+        return [part for part in (*fields, *self.extra) if part is not None]
 
     def filled(self, arrays: list[Any]) -> Plan:
         """A plan of the same form with these arrays."""
@@ -54,6 +56,7 @@ class Plan:
             tuple(next(given) for _ in self.changes),
             None if self.age is None else next(given),
             None if self.seeds is None else next(given),
+            tuple(next(given) for _ in self.extra),
         )
 
     def on(self, device: torch.device) -> Plan:

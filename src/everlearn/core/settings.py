@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from everlearn.memory.labels import shortened
 from everlearn.messages import nearest
+from everlearn.training.strong_views import STRONG_VIEWS
 from everlearn.training.views import AUGMENTATIONS
 
 __all__ = [
@@ -101,7 +102,8 @@ class ReplaySettings(Settings):
     replayed: int | None = None
     """exemplars replayed in each iteration; by default as many as the batch has samples"""
     augmentation: str = "none"
-    """a random view of every image in each iteration: none, shift, crop-flip; or, in Python, a function of a batch"""
+    """a random view of every image in each iteration: none, shift, crop-flip, strong, crop-flip-grey, crop-grey,
+    large-crop-grey, large-crop-flip; or, in Python, a function of a batch"""
     width: int | None = None
     """the width of the images in pixels, where grey ones come flat and are augmented, coloured or mirrored"""
     colour: float = 0.0
@@ -115,7 +117,7 @@ class ReplaySettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = ["none", *AUGMENTATIONS]
+        known = ["none", *AUGMENTATIONS, *STRONG_VIEWS]
         self._check("replayed", self.replayed is None or self.replayed >= 1, "at least 1")
         self._check(
             "augmentation", callable(self.augmentation) or self.augmentation in known, " or ".join(known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ from everlearn.transaction import assign, on_undo
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["UNSEEN", "SoftmaxHead", "features", "fit", "install", "logits", "scores"]
+__all__ = ["UNSEEN", "SoftmaxHead", "features", "fit", "install", "install_whole", "logits", "scores"]
 
 UNSEEN = -1e4  # the logit of an unseen class
 
@@ -95,6 +96,11 @@ def features(learner: Learner, x: Tensor) -> Tensor:
 
 def install(learner: Learner, network: nn.Module, features: int) -> None:
     """Start with a network whose output has this number of features, and a last layer on top."""
+    install_whole(learner, lambda outputs: SoftmaxNetwork(network, features, outputs))
+
+
+def install_whole(learner: Learner, make: Callable[[int], SoftmaxNetwork]) -> None:
+    """Start with a network that has a last layer. make: makes it, with this number of logits."""
     outputs = learner.settings.outputs
-    learner.use(SoftmaxNetwork(network, features, outputs or 16))
+    learner.use(make(outputs or 16))
     learner.head.open = learner.head.first(outputs)
