@@ -100,6 +100,11 @@ class DERPlusPlus(Learner):
             write_rows(self._stored, plan.keep, outcomes[-1])
             write_rows(self._known, plan.keep, self.head.open.sum().expand(len(plan.keep)))
 
+    def learnt_tensors(self) -> list[Tensor]:
+        """The stored logits, too."""
+        stored = [part for part in (self._stored, self._known) if part is not None]
+        return [*super().learnt_tensors(), *stored]
+
     # Classes and state.
 
     def install(self, network: nn.Module, features: int) -> None:
