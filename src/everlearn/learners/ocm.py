@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
-from torch.nn.utils import skip_init
 
 from everlearn.checkpoint import State
 from everlearn.core.images import SeveralViews
@@ -183,6 +182,6 @@ class OCM(TaskAwareLearner):
         if weights:
             copied: Any = frozen_copy(self.network)
             outputs, inputs = weights["head.weight"].shape  # fewer than now, if classes came since
-            copied.head = skip_init(nn.Linear, inputs, outputs, device=self.device)
+            copied.head = nn.Linear(inputs, outputs, device="meta").to_empty(device=self.device)
             copied.load_state_dict(weights)
             self._previous = copied.requires_grad_(False)
