@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from everlearn.learners.cope_plus import CoPEPlus as CoPEPlus
     from everlearn.learners.finetune import Finetune as Finetune
     from everlearn.streams import as_stream as as_stream
+    from everlearn.streams import split as split
     from everlearn.streams import stream as stream
     from everlearn.streams.horizon import Horizon as Horizon
     from everlearn.streams.playback import playback as playback
@@ -46,6 +47,7 @@ _HOMES = {
     "record": "everlearn.streams.recording",
     "replay": "everlearn.streams.recording",  # deprecated: `playback`
     "run": "everlearn.engine.loop",
+    "split": "everlearn.streams",
     "stream": "everlearn.streams",
 }
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604

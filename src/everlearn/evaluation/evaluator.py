@@ -16,6 +16,8 @@ from everlearn.evaluation.representation import prototype_shift, prototype_truth
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label, as_labels
 from everlearn.messages import is_whole
+from everlearn.streams.lazy_samples import rows as sample_rows
+from everlearn.streams.lazy_samples import sample_chunks
 from everlearn.streams.user_stream import as_tests
 from everlearn.threads import computing_with
 
@@ -108,9 +110,10 @@ class Evaluator:
             if not chosen:
                 continue
             if len(chosen) < len(truth):
-                x, truth = torch.as_tensor(x)[chosen], [truth[i] for i in chosen]
+                x, truth = sample_rows(x, chosen), [truth[i] for i in chosen]
             rows = np.array([places[label] for label in truth])
-            columns = np.array([places[label] for label in self._predict(learner, x, set(truth))])
+            predicted = (self._predict(learner, part, set(truth)) for part in sample_chunks(x))
+            columns = np.array([places[label] for labels_of_part in predicted for label in labels_of_part])
             np.add.at(confusion, (rows, columns), 1)
             accuracies[concept] = float((rows == columns).mean())
             measured.append((x, truth))
@@ -146,7 +149,7 @@ class Evaluator:
         with computing_with(1):
             found: dict[str, Any] = {"prototype_shift": prototype_shift(before, prototypes)}
         if self.representation and measured:
-            features = torch.cat([learner.embed(x) for x, _ in measured])
+            features = torch.cat([learner.embed(part) for x, _ in measured for part in sample_chunks(x)])
             labels = [label for _, truth in measured for label in truth]
             with computing_with(1):  # so that the last bit does not depend on the number of cores
                 found["prototype_truth"] = prototype_truth(features, labels, prototypes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tomllib
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -12,11 +13,12 @@ from everlearn.messages import is_whole, nearest
 from everlearn.streams import datasets, scenarios
 from everlearn.streams.base import Batch, Stream
 from everlearn.streams.dataset_stream import DatasetStream
+from everlearn.streams.own_data import split
 from everlearn.streams.record_stream import RECORD_STREAMS, RecordStream, record_stream
-from everlearn.streams.task_split import hold_out_validation, split_into_tasks
+from everlearn.streams.task_split import check_class_order, hold_out_validation, split_into_tasks
 from everlearn.streams.user_stream import as_stream
 
-__all__ = ["Batch", "Stream", "as_stream", "benchmarks", "default_batch_size", "names", "stream"]
+__all__ = ["Batch", "Stream", "as_stream", "benchmarks", "default_batch_size", "names", "split", "stream"]
 
 
 def stream(
@@ -28,6 +30,7 @@ def stream(
     scenario: str = "split",
     amount: float | None = None,
     validation: bool = False,
+    class_order: str | Sequence[int] = "sorted",
     data_dir: str | os.PathLike[str] | None = None,
 ) -> DatasetStream | RecordStream:
     """The stream of this name.
@@ -40,6 +43,7 @@ def stream(
     scenario: `split`, task after task; `iid`, shuffled together; or another one of docs/streams.md.
     amount: the parameter of the scenario; docs/streams.md has its meaning and default.
     validation: to choose settings, test on a held-out tenth of the training samples; the test samples are not used.
+    class_order: `sorted`, the paper's; `seed`, shuffled by the seed, as many papers do; or all labels in order.
     data_dir: the folder with the dataset; by default `$EVERLEARN_DATA`, then the user's cache folder.
 
     >>> s = stream("split-digits", seed=0)
@@ -56,13 +60,14 @@ def stream(
     if not is_whole(seed):
         raise ValueError(f"seed must be a whole number, not {seed!r}")
     if name in RECORD_STREAMS:
-        if validation or (scenario, amount, imbalance) != ("split", None, None):
+        if validation or (scenario, amount, imbalance, class_order) != ("split", None, None, "sorted"):
             raise ValueError(
-                f"{name} is a stream of records in time order; scenario, amount, imbalance and validation do not "
-                "apply to it, so leave them out"
+                f"{name} is a stream of records in time order; scenario, amount, imbalance, class_order and "
+                "validation do not apply to it, so leave them out"
             )
         return record_stream(name, batch_size, seed, data_dir)
     scenarios.check(scenario, amount, imbalance)
+    check_class_order(class_order)
     benchmark = _benchmarks()[name]
     dataset = datasets.load(benchmark["dataset"], data_dir)
     if validation:
@@ -76,7 +81,7 @@ def stream(
             raise ValueError(f"imbalance must be one of the tasks 1 to {tasks} of {name}, not {imbalance}")
         sizes = [benchmark["few"]] * tasks
         sizes[imbalance - 1] = benchmark["many"]
-    source = split_into_tasks(dataset, benchmark["classes_per_task"], sizes, seed)
+    source = split_into_tasks(dataset, benchmark["classes_per_task"], sizes, seed, class_order)
     arrangement = scenarios.arrange(source, scenario, amount)
     return DatasetStream(name, scenario, seed, batch_size, imbalance, source, arrangement)
 

@@ -28,9 +28,10 @@ def iid(source: TaskSplit, amount: float) -> Arrangement:
 def long_tailed(source: TaskSplit, amount: float) -> Arrangement:
     """Task after task; class k = 0, …, K−1 keeps n_k · amount^(k/(K−1)) of its samples, at least one.
 
-    The classes are sorted, so the first ones are the most frequent.
+    The classes count in the order of the tasks, so the first ones are the most frequent.
     """
-    labels = np.unique(source.y[torch.cat(source.sent)].numpy()).tolist()
+    sent = set(np.unique(source.y[torch.cat(source.sent)].numpy()).tolist())
+    labels = [label for label in source.order if label in sent]
     kept = []
     for task in source.sent:
         keep = torch.zeros(len(task), dtype=torch.bool)

@@ -36,9 +36,9 @@ def gradual(source: TaskSplit, amount: float) -> Arrangement:
 
 
 def inverted(x: Tensor) -> Tensor:
-    """Invert images: black becomes white.
+    """Invert images: black becomes white. Floats are expected between 0 and 1.
 
     >>> inverted(torch.tensor([[0, 5, 255]], dtype=torch.uint8))
     tensor([[255, 250,   0]], dtype=torch.uint8)
     """
-    return 255 - x
+    return (1 if x.is_floating_point() else 255) - x

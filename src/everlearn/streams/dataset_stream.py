@@ -6,13 +6,14 @@ import dataclasses
 import functools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from everlearn.streams.base import Batch, Stream, Tests
+from everlearn.streams.lazy_samples import LazySamples, TransformedSamples
 from everlearn.streams.task_split import TaskSplit
 
 __all__ = ["Arrangement", "Concept", "DatasetStream", "Drift", "Schedule", "Segment", "Transform"]
@@ -102,24 +103,30 @@ class DatasetStream(Stream):
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches in order. The last batch of a segment can be short."""
-        for segment in self.arrangement.segments:
-            for start in range(0, len(segment.samples), self.batch_size):
-                part = slice(start, start + self.batch_size)
-                indices = segment.samples[part]
-                yield Batch(segment.apply(self.x[indices], part), self.y[indices], segment.t)
+        parts = [
+            (segment, slice(start, start + self.batch_size))
+            for segment in self.arrangement.segments
+            for start in range(0, len(segment.samples), self.batch_size)
+        ]
+        indices = [segment.samples[part] for segment, part in parts]
+        samples = (
+            self.x.batches(indices) if isinstance(self.x, LazySamples) else map(self.x.__getitem__, indices)
+        )
+        for (segment, part), places, x in zip(parts, indices, samples, strict=True):
+            yield Batch(segment.apply(x, part), self.source.labels(self.y[places]), segment.t)
 
     def __len__(self) -> int:
         """How many batches the stream sends."""
         return sum(-(-len(samples) // self.batch_size) for samples in self.order)
 
     @property
-    def x(self) -> Tensor:
+    def x(self) -> Tensor | LazySamples:
         """The training samples of the dataset, in its own order and without transforms."""
         return self.source.x
 
     @property
     def y(self) -> Tensor:
-        """The labels of `x`."""
+        """The class number of each sample of `x`; a number of a named class is its place among the sorted names."""
         return self.source.y
 
     @property
@@ -133,10 +140,10 @@ class DatasetStream(Stream):
         return sum(len(samples) for samples in self.order)
 
     @functools.cached_property
-    def classes(self) -> list[int]:
+    def classes(self) -> list[Any]:
         """The labels it sends, sorted."""
-        labels: list[int] = np.unique(self.y[torch.cat(self.order)].numpy()).tolist()
-        return labels
+        numbers: list[int] = np.unique(self.y[torch.cat(self.order)].numpy()).tolist()
+        return numbers if self.source.names is None else [self.source.names[number] for number in numbers]
 
     @property
     def tasks(self) -> int | None:
@@ -152,10 +159,15 @@ class DatasetStream(Stream):
     @functools.cached_property
     def tests(self) -> Tests:
         """The held-out samples and labels of each concept."""
-        test_sets = []
+        test_sets: list[tuple[Any, Any]] = []
         for indices, transform in self.arrangement.concepts:
+            y = self.source.labels(self.source.y_test[indices])
+            if isinstance(self.source.x_test, LazySamples):
+                lazy = self.source.x_test.subset(indices)
+                test_sets.append((lazy if transform is None else TransformedSamples(lazy, transform), y))
+                continue
             x = self.source.x_test[indices]
-            test_sets.append((x if transform is None else transform(x), self.source.y_test[indices]))
+            test_sets.append((x if transform is None else transform(x), y))
         return tuple(test_sets)
 
     def tests_at(self, samples: int) -> Tests:
@@ -164,7 +176,12 @@ class DatasetStream(Stream):
         if drift is None:
             return self.tests
         (before, y), (after, _) = self.tests
-        return ((select(before, after, drift.ranks < drift.probability(samples)), y),)
+        mask = drift.ranks < drift.probability(samples)
+        if isinstance(before, LazySamples):
+            transform = self.arrangement.concepts[1].transform
+            assert transform is not None
+            return ((TransformedSamples(before, transform, mask), y),)
+        return ((select(before, after, mask), y),)
 
     def current(self, samples: int) -> tuple[int, ...]:
         """The concepts that the last of this many samples was drawn from."""

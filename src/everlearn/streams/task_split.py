@@ -10,25 +10,46 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from everlearn.messages import nearest
 from everlearn.streams.datasets import Dataset
+from everlearn.streams.lazy_samples import LazySamples
 
-__all__ = ["TaskSplit", "as_tensor", "hold_out_validation", "split_into_tasks"]
+__all__ = [
+    "Labels",
+    "TaskSplit",
+    "as_tensor",
+    "check_class_order",
+    "hold_out_validation",
+    "ordered_classes",
+    "split_into_tasks",
+    "split_samples",
+]
+
+Labels = NDArray[np.int64]
 
 
 class TaskSplit(NamedTuple):
-    """A dataset as tensors, split into tasks of consecutive labels.
+    """A dataset as tensors, split into tasks of a few classes each.
 
     sent, held_out: for each task, the shuffled indices of its training samples, and those of its test samples.
     generator: the source of any further randomness.
+    order: the classes in the order in which the tasks have them.
+    names: the label of each class number, if labels are not numbers themselves.
     """
 
-    x: Tensor
+    x: Tensor | LazySamples
     y: Tensor
-    x_test: Tensor
+    x_test: Tensor | LazySamples
     y_test: Tensor
     sent: tuple[Tensor, ...]
     held_out: tuple[Tensor, ...]
     generator: torch.Generator
+    order: tuple[int, ...] = ()
+    names: tuple[Any, ...] | None = None
+
+    def labels(self, classes: Tensor) -> Any:
+        """The labels that a learner gets for these class numbers: the same tensor, or a list of names."""
+        return classes if self.names is None else [self.names[number] for number in classes.tolist()]
 
     def shuffled(self) -> Tensor:
         """The samples of all tasks together, in random order."""
@@ -46,8 +67,44 @@ def hold_out_validation(dataset: Dataset) -> Dataset:
     return Dataset(dataset.name, x[~held], y[~held], x[held], y[held], dataset.classes)
 
 
+def check_class_order(class_order: Any) -> None:
+    """Raise a ValueError unless it is a known word or a sequence of labels."""
+    if isinstance(class_order, str) and class_order not in CLASS_ORDERS:
+        raise ValueError(f"class_order is a list of labels, or a word{nearest(class_order, CLASS_ORDERS)}")
+
+
+CLASS_ORDERS = ("sorted", "seed")
+
+
+def ordered_classes(classes: Sequence[Any], class_order: str | Sequence[Any], seed: int) -> list[int]:
+    """The numbers 0, 1, … of these classes in the order in which tasks get them.
+
+    class_order: `sorted` as they are; `seed` shuffled by the seed; or the labels themselves in order.
+
+    >>> ordered_classes(["ant", "bee", "cat"], ["cat", "ant", "bee"], seed=0)
+    [2, 0, 1]
+    """
+    check_class_order(class_order)
+    if isinstance(class_order, str):
+        numbers = range(len(classes))
+        shuffled = np.random.default_rng(seed).permutation(len(classes)).tolist()
+        return shuffled if class_order == "seed" else list(numbers)
+    places = {label: number for number, label in enumerate(classes)}
+    given = list(class_order)
+    if sorted(map(str, given)) != sorted(map(str, classes)) or not set(given) <= places.keys():
+        raise ValueError(
+            f"class_order must name each of the {len(classes)} classes once; it has {len(given)} labels, "
+            f"{', '.join(map(repr, given[:5]))}{' …' if len(given) > 5 else ''}"
+        )
+    return [places[label] for label in given]
+
+
 def split_into_tasks(
-    dataset: Dataset, classes_per_task: int, sizes: Sequence[int] | None, seed: int
+    dataset: Dataset,
+    classes_per_task: int,
+    sizes: Sequence[int] | None,
+    seed: int,
+    class_order: str | Sequence[Any] = "sorted",
 ) -> TaskSplit:
     """Split a dataset so that task i sends `sizes[i]` random samples, or all of them, in random order.
 
@@ -55,18 +112,35 @@ def split_into_tasks(
     >>> [len(task) for task in split_into_tasks(datasets.load("digits"), 5, None, seed=0).sent]
     [723, 719]
     """
-    generator = torch.Generator().manual_seed(seed)
     labels = np.unique(dataset.y_train)
-    sent, held_out = [], []
-    for t, start in enumerate(range(0, len(labels), classes_per_task)):
-        of_task = labels[start : start + classes_per_task]
-        samples = torch.from_numpy(np.flatnonzero(np.isin(dataset.y_train, of_task)))
-        shuffled = samples[torch.randperm(len(samples), generator=generator)]
-        sent.append(shuffled if sizes is None else shuffled[: sizes[t]])
-        held_out.append(torch.from_numpy(np.flatnonzero(np.isin(dataset.y_test, of_task))))
+    order = labels[ordered_classes(labels.tolist(), class_order, seed)]
+    tasks = [order[start : start + classes_per_task] for start in range(0, len(order), classes_per_task)]
     train = as_tensor(dataset.x_train), as_tensor(dataset.y_train)
     test = as_tensor(dataset.x_test), as_tensor(dataset.y_test)
-    return TaskSplit(*train, *test, tuple(sent), tuple(held_out), generator)
+    return split_samples(train, test, tasks, sizes, seed)
+
+
+def split_samples(
+    train: tuple[Tensor | LazySamples, Tensor],
+    test: tuple[Tensor | LazySamples, Tensor],
+    tasks: Sequence[Labels],
+    sizes: Sequence[int] | None,
+    seed: int,
+    names: tuple[Any, ...] | None = None,
+) -> TaskSplit:
+    """Split training and test samples by the classes of each task.
+
+    sizes: how many samples each task sends; None for all of them.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    sent, held_out = [], []
+    for t, of_task in enumerate(tasks):
+        samples = torch.from_numpy(np.flatnonzero(np.isin(train[1].numpy(), of_task)))
+        shuffled = samples[torch.randperm(len(samples), generator=generator)]
+        sent.append(shuffled if sizes is None else shuffled[: sizes[t]])
+        held_out.append(torch.from_numpy(np.flatnonzero(np.isin(test[1].numpy(), of_task))))
+    order = tuple(np.concatenate(tasks).tolist())
+    return TaskSplit(*train, *test, tuple(sent), tuple(held_out), generator, order, names)
 
 
 _copies: dict[int, tuple[NDArray[Any], Tensor]] = {}
