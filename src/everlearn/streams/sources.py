@@ -190,6 +190,7 @@ def _map_style(x: Any, y: Any, how: Reading) -> Labelled:
     if len(x) == 0:
         raise ValueError("the dataset is empty")
     first = x[0]
+    _load(first[0] if isinstance(first, tuple | list) and first else first)
     if not isinstance(first, tuple | list) or len(first) < 2:
         if y is None:
             raise ValueError(
@@ -208,10 +209,12 @@ def _known_labels(dataset: Any) -> Any:
         found = getattr(dataset, name, None)
         if found is not None and hasattr(found, "__len__") and len(found) == len(dataset):
             return found
-    return [
-        label.item() if isinstance(label, Tensor) else label
-        for label in (dataset[i][1] for i in range(len(dataset)))
-    ]
+    labels = []
+    for place in range(len(dataset)):
+        sample, label = dataset[place][:2]
+        _load(sample)
+        labels.append(label.item() if isinstance(label, Tensor) else label)
+    return labels
 
 
 # From an item to a tensor.
@@ -231,6 +234,7 @@ def _lazy(items: Any, load: Callable[[Any], Any], how: Reading) -> Tensor | Lazy
 
 
 def _has_colour(first: Any) -> bool:
+    _load(first)
     return getattr(first, "mode", "RGB") not in ("1", "L", "LA", "I", "I;16", "F")
 
 
@@ -239,15 +243,26 @@ def _decode(
 ) -> Tensor:
     """A sample as a tensor; an image is `[channels, height, width]` in bytes, grey if the first image is."""
     sample = load(item)
-    if hasattr(sample, "convert") and hasattr(sample, "resize"):  # a Pillow image
+    if _is_image(sample):
         sample = sample.convert("RGB" if colour else "L")
         if size is not None and sample.size != size[::-1]:
             sample = sample.resize(size[::-1])
     sample = sample if transform is None else transform(sample)
-    if hasattr(sample, "convert"):
+    if _is_image(sample):
         pixels = np.array(sample, np.uint8)
         sample = pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
     return sample if isinstance(sample, Tensor) else torch.from_numpy(np.array(sample))
+
+
+def _is_image(sample: Any) -> bool:
+    """Whether it is a Pillow image."""
+    return hasattr(sample, "convert") and hasattr(sample, "resize") and hasattr(sample, "load")
+
+
+def _load(sample: Any) -> None:
+    """Read a Pillow image, which closes its file."""
+    if _is_image(sample):
+        sample.load()
 
 
 def _same(item: Any) -> Any:
