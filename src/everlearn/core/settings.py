@@ -6,10 +6,11 @@ import dataclasses
 import functools
 import numbers
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, ClassVar, get_args, get_type_hints
 
 from everlearn.memory.labels import shortened
 from everlearn.messages import nearest
+from everlearn.training.optimizers import OPTIMIZERS
 from everlearn.training.strong_views import STRONG_VIEWS
 from everlearn.training.views import AUGMENTATIONS
 
@@ -43,6 +44,14 @@ class Settings:
     """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
     threads: int = 1
     """threads used for computation, whatever the process uses; more than one helps large networks"""
+    optimizer: str = "sgd"
+    """sgd, adam or adamw; plain SGD is the fastest"""
+    optimizer_momentum: float = 0.0
+    """momentum of SGD; 0 for none"""
+    weight_decay: float = 0.0
+    """weight decay of the optimiser: with sgd and adam part of the gradient, with adamw decoupled from it"""
+
+    trains_with: ClassVar[str | None] = None  # the only optimiser, of a method that has its own
 
     def __post_init__(self) -> None:
         for name, types in _types(type(self)).items():  # type: ignore[arg-type]
@@ -61,6 +70,17 @@ class Settings:
         self._check("waiting", self.waiting >= 1, "at least 1")
         self._check("clip", self.clip is None or self.clip > 0, "None, or above 0")
         self._check("threads", 1 <= self.threads <= MOST_THREADS, f"between 1 and {MOST_THREADS}")
+        self._check("optimizer", self.optimizer in OPTIMIZERS, " or ".join(OPTIMIZERS))
+        self._check("optimizer_momentum", 0 <= self.optimizer_momentum < 1, "at least 0 and below 1")
+        with_momentum = not self.optimizer_momentum or self.optimizer == "sgd"
+        self._check(
+            "optimizer_momentum", with_momentum, f"0 with the optimizer {self.optimizer}, which has its own"
+        )
+        self._check("weight_decay", self.weight_decay >= 0, "at least 0")
+        if self.trains_with is not None:
+            only = f"{self.trains_with}, the only one of this method"
+            self._check("optimizer", self.optimizer == self.trains_with, only)
+            self._check("weight_decay", self.weight_decay == 0, "0 for this method")
 
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:

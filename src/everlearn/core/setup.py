@@ -13,7 +13,7 @@ from everlearn.core.settings import ReplaySettings
 from everlearn.memory.labels import Label
 from everlearn.randomness import DrawFrom
 from everlearn.training.averaging import WeightAverage
-from everlearn.training.sgd import SGD
+from everlearn.training.optimizers import make_optimizer
 from everlearn.transaction import atomic, current
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def use_network(learner: Learner, network: nn.Module) -> None:
     floating = (part for part in network.buffers() if part.is_floating_point())
     learner.finite_buffers = tuple(part for part in floating if bool(part.isfinite().all()))
     learner.has_buffers = any(True for _ in network.buffers())
-    learner.sgd = SGD(network, learner.parameters, learner.settings.learning_rate, learner.settings.clip)
+    before = getattr(learner, "sgd", None)
+    learner.sgd = make_optimizer(network, learner.parameters, learner.settings, before)
     if getattr(learner.settings, "averaging", 0):
         learner.average = WeightAverage(network, learner.average)
     learner.tensors_replaced()

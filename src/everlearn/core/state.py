@@ -18,6 +18,7 @@ from everlearn.core.settings import settings_as_dict
 from everlearn.core.validation import try_network
 from everlearn.memory.labels import as_labels, decode_label, encode_label, shortened
 from everlearn.messages import differing
+from everlearn.training.optimizers import StatefulOptimizer
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
@@ -84,6 +85,8 @@ def extra_state(learner: Learner) -> State:
         state["newest"] = torch.tensor(learner.newest)
     if learner.prototype_memory is not None:
         state["prototypes"] = learner.prototype_memory.vectors[: len(learner.labels)].clone()
+    if isinstance(learner.sgd, StatefulOptimizer):
+        state |= {f"optimizer.{name}": part for name, part in learner.sgd.state().items()}
     return state
 
 
@@ -98,16 +101,20 @@ def restore_extra(learner: Learner, state: State) -> None:
             raise ValueError(f"newest is {learner.newest} in a state of {learner.batches} batches")
     if learner.prototype_memory is not None:
         learner.prototype_memory.vectors[: len(learner.labels)] = state["prototypes"].to(learner.device)
+    if isinstance(learner.sgd, StatefulOptimizer):
+        learner.sgd.restore(under("optimizer.", state))
 
 
 def footprint(learner: Learner) -> dict[str, int]:
     """Bytes of the operational memory M, by part."""
+    optimiser = getattr(learner, "sgd", None)
     parts = {
         "replay": None if learner.memory is None else learner.memory.nbytes(),
         "asked": learner.waiting.nbytes() or None,
         "averaged weights": None if learner.average is None else learner.average.nbytes(),
         "prototypes": None if learner.prototype_memory is None else learner.prototype_memory.nbytes(),
         "views": None if learner.images is None else learner.images.nbytes() or None,
+        "optimiser": optimiser.nbytes() if isinstance(optimiser, StatefulOptimizer) else None,
     }
     return {name: held for name, held in parts.items() if held is not None}
 

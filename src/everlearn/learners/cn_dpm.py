@@ -62,6 +62,11 @@ class CNDPMSettings(Settings):
     discriminative_steps: int = 2000
     """steps of a new expert's classifier in sleep"""
 
+    optimizer: str = "adam"
+    """always Adam"""
+
+    trains_with = "adam"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("generative_learning_rate", self.generative_learning_rate > 0, "above 0")

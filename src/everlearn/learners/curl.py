@@ -40,6 +40,11 @@ class CURLSettings(Settings):
     binarised: bool = True
     """whether images are binarised, at the middle of the range"""
 
+    optimizer: str = "adam"
+    """always Adam"""
+
+    trains_with = "adam"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("latent", self.latent >= 1, "at least 1")
