@@ -13,7 +13,7 @@ from torch import nn
 from everlearn import learners
 from everlearn.core.learner import Learner
 from everlearn.messages import nearest
-from everlearn.networks import EMBEDDINGS
+from everlearn.networks import check_name
 from everlearn.streams.scenarios import Stream
 
 __all__ = [
@@ -81,8 +81,7 @@ def check_settings(learner: str, given: dict[str, Any]) -> dict[str, Any]:
     kind = learners.find(learner)
     given = dict(given)
     network = given.pop("network", DEFAULT_NETWORK)
-    if network not in EMBEDDINGS:
-        raise ValueError(f"there is no network {network!r}{nearest(network, EMBEDDINGS)}")
+    check_name(network)
     known = [field.name for field in dataclasses.fields(kind.Settings)]
     for name in given:
         if name not in known:

@@ -6,7 +6,6 @@ import functools
 import importlib
 import os
 import pkgutil
-import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
@@ -18,7 +17,9 @@ from everlearn.checkpoint import CheckpointError
 from everlearn.core.learner import OWN_NETWORK, Learner
 from everlearn.core.settings import OWN_FUNCTION
 from everlearn.core.state import read_meta
+from everlearn.import_names import import_named
 from everlearn.messages import nearest
+from everlearn.networks import is_own
 
 __all__ = ["find", "load", "registry"]
 
@@ -67,20 +68,8 @@ def _entry_point(name: str) -> type[Learner] | None:
 
 
 def _imported(name: str) -> type[Learner]:
-    """The class with the name `module:Class`. Modules in the working directory are found too."""
-    module, _, attribute = name.partition(":")
-    here = os.getcwd()
-    added = here not in sys.path
-    if added:
-        sys.path.insert(0, here)
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"there is no learner {name!r}: {error}") from None
-    finally:
-        if added:
-            sys.path.remove(here)
-    return _checked(found, repr(name))
+    """The class `module:Class`, also from the working directory."""
+    return _checked(import_named(name, "learner"), repr(name))
 
 
 def _checked(found: Any, what: str) -> type[Learner]:
@@ -110,14 +99,15 @@ def _unknown_in_file(name: str) -> type[Learner]:
 
 def load(
     path: str | os.PathLike[str],
-    network: nn.Module | None = None,
+    network: str | nn.Module | None = None,
     device: str = "auto",
     augmentation: Callable[[Tensor], Tensor] | None = None,
     learner: type[Learner] | None = None,
 ) -> Learner:
     """Load a learner that `save` wrote, exactly as it was.
 
-    network: your own module, if the learner was created with one; its weights are overwritten.
+    network: your own module, if the learner was created with one, whose weights are overwritten; or its name
+        `module:function`, if it was created by that. A file alone never imports code.
     augmentation: your own function, if the learner was created with one.
     learner: the class, if it is your own and not imported yet.
     """
@@ -128,7 +118,13 @@ def load(
         raise CheckpointError(
             f"{os.fspath(path)} was saved with your own network: use load(path, network=...)"
         )
-    if not own and network is not None:
+    if not own and is_own(str(meta["network"])):
+        if network != meta["network"]:
+            raise CheckpointError(
+                f"{os.fspath(path)} was saved with the network {meta['network']!r} of your own: use "
+                f"load(path, network={meta['network']!r})"
+            )
+    elif not own and network is not None:
         raise CheckpointError(
             f"{os.fspath(path)} was saved with the network {meta['network']!r}, which it builds itself: "
             "leave out network"

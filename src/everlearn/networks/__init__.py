@@ -10,22 +10,23 @@ from everlearn.networks.backbones import (
     SlimResNet18,
     SoftmaxNetwork,
     as_input,
-    check_name,
-    embedding_network,
     to_unit_length,
     truncate,
-    trunk,
 )
+from everlearn.networks.catalogue import CNN, ResNet18, check_name, embedding_network, is_own, trunk
 
 __all__ = [
+    "CNN",
     "EMBEDDINGS",
     "MLP",
     "BasicBlock",
+    "ResNet18",
     "SlimResNet18",
     "SoftmaxNetwork",
     "as_input",
     "check_name",
     "embedding_network",
+    "is_own",
     "to_unit_length",
     "truncate",
     "trunk",

@@ -6,7 +6,6 @@ learner's gives one logit per class and grows with them.
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Iterator
 
@@ -14,25 +13,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-from everlearn.messages import nearest
-
 __all__ = [
     "EMBEDDINGS",
+    "IDENTITY",
     "MLP",
     "BasicBlock",
     "SlimResNet18",
     "SoftmaxNetwork",
     "as_input",
-    "check_name",
     "convolution",
-    "embedding_network",
+    "last_layer",
     "to_unit_length",
     "truncate",
-    "trunk",
 ]
 
-# The size d of the embedding that the paper uses with each network.
-EMBEDDINGS = {"mlp": 100, "slim-resnet18": 256}
+# The size d of the embedding of each network; of the first two it is the paper's.
+EMBEDDINGS = {"mlp": 100, "slim-resnet18": 256, "resnet18": 256, "cnn": 128}
 
 # For samples that are already embeddings of another model; it has no parameters.
 IDENTITY = "identity"
@@ -56,18 +52,6 @@ def to_unit_length(embedded: Tensor) -> tuple[Tensor, Tensor]:
     return embedded / lengths, lengths
 
 
-def embedding_network(name: str, shape: tuple[int, ...], hidden: int, embedding: int | None) -> nn.Module:
-    """The network that maps a sample of this shape to an embedding."""
-    if name == IDENTITY:
-        if embedding not in (None, math.prod(shape)):
-            raise ValueError(
-                f"identity embeds a sample as it is, in {math.prod(shape)} numbers, not {embedding}"
-            )
-        return nn.Flatten()
-    body, width = trunk(name, shape, hidden)
-    return nn.Sequential(body, _last_layer(body, width, embedding or EMBEDDINGS[name]))
-
-
 class SoftmaxNetwork(nn.Sequential):
     """A body and a last linear layer with one logit per class, whose size doubles when it is full."""
 
@@ -75,7 +59,7 @@ class SoftmaxNetwork(nn.Sequential):
     head: nn.Linear
 
     def __init__(self, body: nn.Module, features: int, outputs: int) -> None:
-        super().__init__(OrderedDict(body=body, head=_last_layer(body, features, outputs)))
+        super().__init__(OrderedDict(body=body, head=last_layer(body, features, outputs)))
 
     def make_room(self, classes: int) -> bool:
         """Double the last layer until it has room for this many classes; True if it was replaced."""
@@ -85,7 +69,7 @@ class SoftmaxNetwork(nn.Sequential):
             room *= 2
         if room == old.out_features:
             return False
-        self.head = _last_layer(self.body, old.in_features, room).to(old.weight.device)
+        self.head = last_layer(self.body, old.in_features, room).to(old.weight.device)
         with torch.no_grad():
             self.head.weight[: old.out_features] = old.weight
             self.head.bias[: old.out_features] = old.bias
@@ -96,7 +80,7 @@ class SoftmaxNetwork(nn.Sequential):
         old = self.head
         weight = torch.cat([old.weight[:slot], old.weight[slot + 1 :]])[:room]
         bias = torch.cat([old.bias[:slot], old.bias[slot + 1 :]])[:room]
-        self.head = _last_layer(self.body, old.in_features, room).to(old.weight.device)
+        self.head = last_layer(self.body, old.in_features, room).to(old.weight.device)
         with torch.no_grad():
             self.head.weight[: len(weight)] = weight
             self.head.bias[: len(bias)] = bias
@@ -106,27 +90,6 @@ def truncate(modules: nn.ModuleList, length: int) -> None:
     """Keep only the first `length` modules."""
     while len(modules) > length:
         del modules[len(modules) - 1]
-
-
-def check_name(name: str) -> None:
-    """Raise a ValueError for an unknown name."""
-    known = [*EMBEDDINGS, IDENTITY]
-    if name not in known:
-        raise ValueError(f"there is no network {name!r}{nearest(name, known)}; or give an nn.Module")
-
-
-def trunk(name: str, shape: tuple[int, ...], hidden: int) -> tuple[nn.Module, int]:
-    """All layers of a network except the last one, and its number of features."""
-    check_name(name)
-    if name == IDENTITY:
-        return nn.Flatten(), math.prod(shape)
-    if name == "mlp":
-        return MLP(math.prod(shape), hidden), hidden
-    if len(shape) != 3 or min(shape[1:]) < 8:
-        raise ValueError(
-            f"slim-resnet18 takes images of shape [channels, height, width] of at least 8 x 8, not {list(shape)}"
-        )
-    return SlimResNet18(shape[0]), SlimResNet18.features
 
 
 class MLP(nn.Sequential):
@@ -144,7 +107,7 @@ def _xavier(layer: nn.Linear) -> None:
     nn.init.zeros_(layer.bias)
 
 
-def _last_layer(body: nn.Module, features: int, outputs: int) -> nn.Linear:
+def last_layer(body: nn.Module, features: int, outputs: int) -> nn.Linear:
     """A linear layer, initialised like the layers before it."""
     layer = nn.Linear(features, outputs)
     if isinstance(body, MLP):
