@@ -122,6 +122,12 @@ class CoPEClassifier(SklearnClassifier):
         Largest length of an SGD step; longer steps are shortened to it. None means no limit.
     threads
         CPU threads to compute with; more than one helps only for large networks.
+    optimizer
+        `"sgd"`, `"adam"` or `"adamw"`.
+    optimizer_momentum
+        Momentum of SGD; 0 means none.
+    weight_decay
+        Weight decay of the optimiser.
 
     Examples
     --------
@@ -164,6 +170,9 @@ class CoPEClassifier(SklearnClassifier):
         averaging: float = 0.0,
         clip: float | None = None,
         threads: int = 1,
+        optimizer: str = "sgd",
+        optimizer_momentum: float = 0.0,
+        weight_decay: float = 0.0,
     ) -> None:
         """Store the parameters."""
 
