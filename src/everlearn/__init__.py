@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from everlearn.core.learner import Learner as Learner
     from everlearn.engine.clock import Clock as Clock
     from everlearn.engine.loop import Result as Result
     from everlearn.engine.loop import run as run
+    from everlearn.engine.tracking import Tracker as Tracker
     from everlearn.evaluation.evaluator import Evaluator as Evaluator
     from everlearn.experiments.settings import learner as learner
     from everlearn.label_json import UNKNOWN as UNKNOWN
@@ -38,7 +40,9 @@ _HOMES = {
     "Evaluator": "everlearn.evaluation.evaluator",
     "Finetune": "everlearn.learners.finetune",
     "Horizon": "everlearn.streams.horizon",
+    "Learner": "everlearn.core.learner",
     "Result": "everlearn.engine.result",
+    "Tracker": "everlearn.engine.tracking",
     "UNKNOWN": "everlearn.label_json",
     "as_stream": "everlearn.streams",
     "learner": "everlearn.experiments.settings",

@@ -174,7 +174,8 @@ def fingerprint(batch: Batch) -> int:
 
 def _terms(run: Run) -> dict[str, Any]:
     """The options that a run and its continuation must share; the learner's state has its own."""
-    evaluator = dataclasses.asdict(dataclasses.replace(run.evaluator, tests=None))
+    evaluator = dataclasses.asdict(dataclasses.replace(run.evaluator, tests=None, metrics={}))
+    del evaluator["metrics"]  # they are computed from the history, and change nothing in a run
     stream, clock = run.stream, run.clock
     return {
         "learner": run.learner.name,

@@ -19,6 +19,7 @@ from everlearn.engine.preconditions import StreamError, as_detector, check_needs
 from everlearn.engine.result import Result
 from everlearn.engine.task_inference import Novelty
 from everlearn.engine.timing import Stopwatch
+from everlearn.engine.tracking import Tracking, as_trackers
 from everlearn.evaluation.evaluator import Evaluator
 from everlearn.memory.labels import as_labels
 from everlearn.streams import as_stream
@@ -43,6 +44,7 @@ def run(
     samples: int | None = None,
     progress: Progress | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    track: Any = None,
 ) -> Result:
     """Let a learner learn from a stream, one pass, while an evaluator measures it.
 
@@ -57,6 +59,8 @@ def run(
     progress: called with the number of samples after every batch.
     checkpoint: a file that holds the run, written after every `every` batches of the evaluator and at the end. If
         it exists, the run resumes from there; the stream must start from its beginning again.
+    track: what watches the run: "tensorboard", "mlflow" or "wandb" (also "tensorboard:FOLDER"), a `Tracker` of your
+        own, or a list of these.
 
     >>> from everlearn import CoPE, stream
     >>> s = stream("split-digits", seed=0)
@@ -69,7 +73,9 @@ def run(
         )
     if isinstance(stream, str):
         raise ValueError(f"run takes a stream, such as stream({stream!r}), not its name alone")
-    options = RunOptions(evaluator, horizon, paradigm, infer, clock, detector, samples, progress, checkpoint)
+    options = RunOptions(
+        evaluator, horizon, paradigm, infer, clock, detector, samples, progress, checkpoint, track
+    )
     return Run(learner, stream, options).finish()
 
 
@@ -102,6 +108,7 @@ class Run:
         self.t: Any = None
         self.done = False
         self.checkpoint = None if options.checkpoint is None else RunCheckpoint(self, options.checkpoint)
+        self.tracking = Tracking(self, as_trackers(options.track))
 
     def _horizon(self, given: Horizon | None) -> Horizon:
         """The horizon of the options, else the learner's, else the paradigm's."""
@@ -113,14 +120,17 @@ class Run:
         """Learn from the whole stream, or from the rest of it if a checkpoint was found."""
         if self.checkpoint is not None and self.checkpoint.resume():
             return self.result()
-        with self.monitor:
-            with self.watch:
-                self._learn_stream()
-                self.end()
-            self.monitor.collect(wait=True)
-            if self.checkpoint is not None:
-                self.checkpoint.end()
-        return self.result()
+        try:
+            with self.monitor:
+                with self.watch:
+                    self._learn_stream()
+                    self.end()
+                self.monitor.collect(wait=True)
+                if self.checkpoint is not None:
+                    self.checkpoint.end()
+            return self.result()
+        finally:
+            self.tracking.end(None)  # does nothing after a result
 
     def _learn_stream(self) -> None:
         """Predict every batch as it arrives, if the options say so, and learn it if there is time.
@@ -196,6 +206,7 @@ class Run:
         self.monitor.collect()
         if due and self.checkpoint is not None:
             self.checkpoint.save()
+        self.tracking.batch_learnt(batch)
 
     def end(self) -> None:
         """Revisit the last horizon and evaluate, when the stream has ended."""
@@ -205,7 +216,9 @@ class Run:
     def result(self) -> Result:
         """The result of the run so far."""
         learner, monitor = self.learner, self.monitor
-        return Result(
+        moments = [monitor.history[: place + 1] for place in range(len(monitor.history))]
+        own = [self.evaluator.measure_own(history) for history in moments] if self.evaluator.metrics else []
+        result = Result(
             learner=learner.name,
             stream=self.stream.name,
             seed=learner.seed,
@@ -219,7 +232,10 @@ class Run:
             sizes=monitor.sizes,
             changes=monitor.changes,
             embedding=monitor.embedding(learner),
+            metric_curves={name: [values[name] for values in own] for name in self.evaluator.metrics},
         )
+        self.tracking.end(result)
+        return result
 
     def _evaluate(self) -> None:
         self.monitor.evaluate(self.learner, self.watch)

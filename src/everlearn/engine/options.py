@@ -35,6 +35,7 @@ class RunOptions:
     samples: int | None = None
     progress: Progress | None = None
     checkpoint: str | os.PathLike[str] | None = None
+    track: Any = None
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:

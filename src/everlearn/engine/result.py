@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from everlearn.evaluation import metrics
+from everlearn.evaluation import metrics as measures
 from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.prequential import prequential_accuracy
 from everlearn.memory.labels import Label
@@ -37,6 +37,7 @@ class Result:
     correct, sizes: for each batch, how many samples were predicted correctly before it was learnt, and its size.
     changes: after how many samples a drift detector reported a change.
     embedding: some held-out samples and the prototypes at the end, if the evaluator measures the representation.
+    metric_curves: each metric of your own after every evaluation.
     """
 
     learner: str
@@ -52,26 +53,32 @@ class Result:
     sizes: list[int] = dataclasses.field(default_factory=list)
     changes: list[int] = dataclasses.field(default_factory=list)
     embedding: Embedding | None = None
+    metric_curves: dict[str, list[float]] = dataclasses.field(default_factory=dict)
 
     @property
     def accuracy(self) -> float:
         """The unweighted mean of the accuracies of all tasks, at the end."""
-        return metrics.accuracy(self.history) if self.history else float("nan")
+        return measures.accuracy(self.history) if self.history else float("nan")
 
     @property
     def anytime_accuracy(self) -> float:
         """The mean accuracy over all evaluations."""
-        return metrics.anytime_accuracy(self.history) if self.history else float("nan")
+        return measures.anytime_accuracy(self.history) if self.history else float("nan")
 
     @property
     def worst_case_accuracy(self) -> float:
         """The current task's accuracy, weighed with the lowest accuracy that each earlier task fell to."""
-        return metrics.worst_case_accuracy(self.history) if self.history else float("nan")
+        return measures.worst_case_accuracy(self.history) if self.history else float("nan")
 
     @property
     def forgetting(self) -> float:
         """How far the earlier tasks ended below their best."""
-        return metrics.forgetting(self.history) if self.history else float("nan")
+        return measures.forgetting(self.history) if self.history else float("nan")
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of your own at the end, as the evaluator defines them."""
+        return {name: values[-1] if values else math.nan for name, values in self.metric_curves.items()}
 
     @property
     def prequential_accuracy(self) -> float:
@@ -81,7 +88,7 @@ class Result:
     @property
     def confusion(self) -> NDArray[np.int64]:
         """Rows: true labels; columns: predictions; at the end, in the natural order of the labels."""
-        return metrics.confusion(self.history) if self.history else np.zeros((0, 0), np.int64)
+        return measures.confusion(self.history) if self.history else np.zeros((0, 0), np.int64)
 
     @property
     def samples_per_second(self) -> float:
@@ -112,6 +119,7 @@ class Result:
             "prequential accuracy": self.prequential_accuracy,
         }
         facts = {name: f"{100 * share:.2f} %" for name, share in shares.items() if not math.isnan(share)}
+        facts |= {name: f"{value:.4g}" for name, value in self.metrics.items()}
         facts |= {"samples": f"{self.samples:,}", "missed samples": f"{self.missed:,}"}
         facts |= {"memory": f"{self.memory_bytes / 1e6:.2f} MB", "learning time": f"{self.seconds:.1f} s"}
         return (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +12,8 @@ import torch
 
 from everlearn.core.learner import Learner
 from everlearn.core.snapshot import Snapshot
-from everlearn.evaluation.history import Evaluation
+from everlearn.evaluation import metrics
+from everlearn.evaluation.history import Evaluation, History
 from everlearn.evaluation.representation import prototype_shift, prototype_truth, variance
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label, as_labels
@@ -24,6 +26,16 @@ from everlearn.threads import computing_with
 __all__ = ["Evaluator", "Tests"]
 
 Tests = Sequence[tuple[Any, Any]]
+
+Metric = Callable[[History], float]
+"""A number from all evaluations of a run so far."""
+
+METRICS: dict[str, Metric] = {
+    "accuracy": metrics.accuracy,
+    "anytime_accuracy": metrics.anytime_accuracy,
+    "worst_case_accuracy": metrics.worst_case_accuracy,
+    "forgetting": metrics.forgetting,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +52,7 @@ class Evaluator:
     prequential: whether every batch is also predicted before it is learnt (test, then train).
     representation: whether to measure how well prototypes match their classes, and the variance of the embedding.
     asynchronous: evaluate a snapshot in another process while the learner goes on.
+    metrics: metrics of your own by name: functions of a history, a sequence of evaluations, that return a number.
 
     >>> from everlearn import CoPE, stream
     >>> learner, s = CoPE(hidden=50), stream("split-digits")
@@ -60,6 +73,7 @@ class Evaluator:
     prequential: bool = False
     representation: bool = False
     asynchronous: bool = False
+    metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.every is not None and not is_whole(self.every, least=1):
@@ -67,12 +81,43 @@ class Evaluator:
         for name, known in (("horizon", ("seen", "all", "current")), ("concepts", ("static", "evolving"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {getattr(self, name)!r}")
+        for name, metric in self.metrics.items():
+            if not isinstance(name, str) or not callable(metric) or name in METRICS:
+                raise ValueError(
+                    "metrics are functions of a history by names that are not one of the library's "
+                    f"({', '.join(METRICS)}), not {name!r}: {metric!r}"
+                )
         if self.tests is not None:
             object.__setattr__(self, "tests", as_tests(self.tests))
 
     def due(self, batches: int, transition: bool) -> bool:
         """Whether to evaluate now, after this number of batches. transition: whether a task has just ended."""
         return (transition and self.transitions) or (self.every is not None and batches % self.every == 0)
+
+    def measure(self, history: History) -> dict[str, float]:
+        """All metrics of a history, the library's and your own; nan where one is not defined.
+
+        >>> from everlearn.evaluation.history import from_matrix
+        >>> lowest = Evaluator(metrics={"lowest": lambda history: min(e.accuracy for e in history)})
+        >>> lowest.measure(from_matrix([[0.9], [0.6, 0.8]]))["lowest"]
+        0.7
+        """
+        if not history:
+            return dict.fromkeys([*METRICS, *self.metrics], math.nan)
+        return {name: float(metric(history)) for name, metric in METRICS.items()} | self.measure_own(history)
+
+    def measure_own(self, history: History) -> dict[str, float]:
+        """The metrics of your own, of a history with at least one evaluation."""
+        found = {}
+        for name, metric in self.metrics.items():
+            try:
+                found[name] = float(metric(history))
+            except Exception as error:
+                raise ValueError(
+                    f"the metric {name!r} failed on a history of {len(history)} evaluations: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+        return found
 
     def evaluate(
         self,

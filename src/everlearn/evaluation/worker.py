@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import pickle
 import shutil
@@ -36,7 +37,9 @@ class EvaluationWorker:
         self._folder = tempfile.TemporaryDirectory(prefix="everlearn-")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(theirs, evaluator, self._folder.name), daemon=True
+            target=_serve,
+            args=(theirs, dataclasses.replace(evaluator, metrics={}), self._folder.name),  # they stay here
+            daemon=True,
         )
         self._process.start()
         theirs.close()

@@ -24,6 +24,7 @@ METRICS = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
 class StoredResult:
     """The result of a run as it was stored. Accuracies are fractions; None where a metric was not defined.
 
+    metrics: the library's, then those of the user's own.
     footprint: bytes of the operational memory by part. concepts: accuracy of each task at the end.
     together: how many runs shared the time.
     """
@@ -65,6 +66,12 @@ class StoredResult:
 def encode(result: Result, together: int = 1) -> dict[str, Any]:
     """A result as JSON values. together: how many runs shared the time it took."""
     last = result.history[-1] if result.history else None
+    curves = result.metric_curves.items()
+    of_own = (
+        [{name: _number(values[place]) for name, values in curves} for place in range(len(result.history))]
+        if curves
+        else []
+    )
     return {
         **{metric: _number(getattr(result, metric)) for metric in METRICS},
         "samples": result.samples,
@@ -81,10 +88,12 @@ def encode(result: Result, together: int = 1) -> dict[str, Any]:
                 "samples": evaluation.samples,
                 "accuracy": _number(evaluation.accuracy),
                 "concepts": _concepts(evaluation.accuracies),
+                **({"metrics": of_own[place]} if of_own else {}),
             }
-            for evaluation in result.history
+            for place, evaluation in enumerate(result.history)
         ],
         "together": together,
+        **({"metrics": {name: _number(value) for name, value in result.metrics.items()}} if of_own else {}),
     }
 
 
@@ -92,7 +101,7 @@ def decode(values: Mapping[str, Any] | None) -> StoredResult:
     """A result from the JSON values that `encode` made; what an older version did not store is empty."""
     values = values or {}
     return StoredResult(
-        metrics={metric: values.get(metric) for metric in METRICS},
+        metrics={metric: values.get(metric) for metric in METRICS} | (values.get("metrics") or {}),
         samples=values.get("samples", 0),
         memory_bytes=values.get("memory_bytes"),
         footprint=values.get("footprint", {}),

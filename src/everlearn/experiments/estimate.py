@@ -11,11 +11,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from everlearn import learners
 from everlearn.experiments.codec import decode
 from everlearn.experiments.environment import cores, hardware, on_gpu
 from everlearn.experiments.job import Job
-from everlearn.experiments.settings import settings_in_force
+from everlearn.experiments.own import kind_of
 from everlearn.experiments.store import Record, Store
 from everlearn.experiments.sweep import Sweep
 from everlearn.streams.formats import DataError
@@ -31,9 +30,10 @@ def rates(records: Sequence[Record]) -> Rates:
     for record in records:
         if record.result is not None and record.seconds > 0:
             epochs = record.job.get("horizon", {}).get("epochs")
-            epochs = epochs or learners.find(record.job["learner"]).horizon.epochs
+            kind = kind_of(record.job["learner"], own="learner" in record.job.get("versions", {}))
+            epochs = epochs or (1 if kind is None else kind.horizon.epochs)
             result = decode(record.result)
-            work = result.samples * epochs * record.settings["iterations"]
+            work = result.samples * epochs * record.settings.get("iterations", 1)
             paced = _paced(record.job["learner"], record.job["batch_size"])
             where = (paced, record.job["stream"], record.hardware)
             found.setdefault(where, []).append(work * result.together / record.seconds)
@@ -42,7 +42,7 @@ def rates(records: Sequence[Record]) -> Rates:
 
 def seconds(job: Job, earlier: Rates) -> float | None:
     """How long a job takes on its own; None if no rate is known or its dataset is missing."""
-    settings = settings_in_force(job.learner, job.stream, job.imbalance is not None, job.settings)
+    settings = {"network": None, "iterations": 1} | job.all_settings()
     measured = earlier.get((_paced(job.learner, job.batch_size), job.stream, hardware(job.device)))
     device = "gpu" if on_gpu(job.device) else "core"
     known = {} if job.device.startswith("mps") else _table()[device].get(settings["network"], {})

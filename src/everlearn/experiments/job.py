@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 from pathlib import Path
 from typing import Any, Literal
 
 from everlearn import learners
+from everlearn.core.learner import Learner
 from everlearn.evaluation.evaluator import Evaluator
-from everlearn.experiments.settings import merged_settings
+from everlearn.experiments.code_version import code_version
+from everlearn.experiments.own import Own, kind_of, versions
+from everlearn.experiments.settings import merged_settings, settings_in_force
 from everlearn.streams import stream
-from everlearn.streams.dataset_stream import DatasetStream
+from everlearn.streams.base import Stream
 from everlearn.streams.horizon import Horizon
-from everlearn.streams.record_stream import RecordStream
+from everlearn.streams.own_streams import DEFAULTS, open_own
 
-__all__ = ["Job", "key", "key_of"]
+__all__ = ["Job", "Own", "key", "key_of"]
 
 # Fields that do not change the result of a job.
-ELSEWHERE = ("device", "data_dir", "checkpoint")
+ELSEWHERE = ("device", "data_dir", "checkpoint", "track", "own")
 # Fields that are always written; the others only if they are not the default.
 ALWAYS = ("learner", "stream", "seed", "imbalance", "batch_size", "scenario", "amount", "settings")
 
@@ -32,7 +34,10 @@ class Job:
     alone: run it while nothing else runs, so that its time is measured correctly.
     settings: settings of the learner that differ from the benchmark's.
     validation: evaluate on a part of the training samples instead of the test set.
+    class_order: in which order the tasks get the classes: `sorted`, `seed`, or all labels in order.
     checkpoint: a folder that holds the state of the run, so that it can be resumed.
+    track: trackers that watch the run, such as `tensorboard` or `mlflow:FOLDER`.
+    own: objects that the names of learner, stream and network stand for.
     """
 
     learner: str
@@ -53,20 +58,35 @@ class Job:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     alone: bool = False
     validation: bool = False
+    class_order: str | tuple[Any, ...] = "sorted"
     checkpoint: str | None = None
+    track: tuple[str, ...] = ()
+    own: Own | None = None
 
-    def open_stream(self) -> DatasetStream | RecordStream:
+    def open_stream(self) -> Stream:
         """The stream of this job."""
-        return stream(
-            self.stream,
-            seed=self.seed,
-            imbalance=self.imbalance,
-            batch_size=self.batch_size,
-            scenario=self.scenario,
-            amount=self.amount,
-            validation=self.validation,
-            data_dir=self.data_dir,
-        )
+        options = {name: getattr(self, name) for name in DEFAULTS}
+        if self.own is not None and self.own.stream is not None:
+            return open_own(self.own.stream, self.stream, self.seed, options)
+        return stream(self.stream, seed=self.seed, **options)
+
+    @property
+    def kind(self) -> type[Learner] | None:
+        """The class of the learner; None if a function of the user's makes it."""
+        if self.own is None or self.own.learner is None:
+            return learners.find(self.learner)
+        return self.own.learner if isinstance(self.own.learner, type) else None
+
+    @property
+    def usual_horizon(self) -> Horizon:
+        """The horizon that the learner asks for."""
+        return Horizon() if self.kind is None else self.kind.horizon
+
+    def all_settings(self) -> dict[str, Any]:
+        """The settings of the learner that are known before it is made."""
+        if self.own is not None and self.own.learner is not None:
+            return dict(self.settings)
+        return settings_in_force(self.learner, self.stream, self.imbalance is not None, self.settings)
 
     def kept_in(self) -> Path | None:
         """The file of this run in the folder of checkpoints."""
@@ -76,10 +96,12 @@ class Job:
 
     def passes(self) -> int:
         """The number of samples that are learnt, counting every epoch."""
-        horizon = self.horizon or learners.find(self.learner).horizon
-        return horizon.epochs * _samples(
-            self.stream, self.imbalance, self.scenario, self.amount, self.data_dir
-        )
+        horizon = self.horizon or self.usual_horizon
+        fields = (self.stream, self.imbalance, self.scenario, self.amount, self.validation, self.data_dir)
+        made_by = None if self.own is None else self.own.stream
+        if (*fields, made_by) not in _samples:
+            _samples[(*fields, made_by)] = dataclasses.replace(self, seed=0).open_stream().samples or 0
+        return horizon.epochs * _samples[(*fields, made_by)]
 
     def plain(self) -> dict[str, Any]:
         """The job as JSON values.
@@ -95,9 +117,12 @@ class Job:
         evaluator = {
             field.name: getattr(self.evaluator, field.name)
             for field in dataclasses.fields(self.evaluator)
-            if getattr(self.evaluator, field.name) != field.default
+            if getattr(self.evaluator, field.name) != field.default and field.name != "metrics"
         }
-        return values | ({"evaluator": evaluator} if evaluator else {})
+        if self.evaluator.metrics:
+            evaluator["metrics"] = {name: code_version(made) for name, made in self.evaluator.metrics.items()}
+        used = versions(self.learner, self.stream, self.settings.get("network"), self.own)
+        return values | ({"evaluator": evaluator} if evaluator else {}) | ({"versions": used} if used else {})
 
 
 def key(job: Job) -> str:
@@ -110,23 +135,21 @@ def key(job: Job) -> str:
     >>> key(Job("cope", "split-mnist", 0)) == key(Job("cope", "split-mnist", 0, settings={"momentum": 0.9}))
     False
     """
+    if job.own is not None and job.own.learner is not None:
+        return key_of(job.plain(), job.settings)
     imbalanced = job.imbalance is not None
     return key_of(job.plain(), merged_settings(job.learner, job.stream, imbalanced, job.settings))
 
 
 def key_of(plain: dict[str, Any], in_force: dict[str, Any]) -> str:
     """The key of a run from its job as JSON values, and all its settings."""
-    kind = learners.find(plain["learner"])
-    defaults = {field.name: field.default for field in dataclasses.fields(kind.Settings)}
+    kind = kind_of(plain["learner"], own="learner" in plain.get("versions", {}))
+    defaults = {} if kind is None else {f.name: f.default for f in dataclasses.fields(kind.Settings)}
     # Defaults are left out, so that a setting added in a later version does not change the keys.
     counted = {name: value for name, value in in_force.items() if value != defaults.get(name, ())}
     values = json.dumps(plain | {"settings": counted}, sort_keys=True)
     return hashlib.sha256(values.encode()).hexdigest()[:16]
 
 
-@functools.cache
-def _samples(
-    name: str, imbalance: int | None, scenario: str, amount: float | None, data_dir: str | None
-) -> int:
-    """The number of samples of a stream, which is the same for every seed."""
-    return stream(name, imbalance=imbalance, scenario=scenario, amount=amount, data_dir=data_dir).samples
+# The number of samples of a stream, which is the same for every seed.
+_samples: dict[tuple[Any, ...], int] = {}

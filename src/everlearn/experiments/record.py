@@ -108,6 +108,8 @@ def _is_evaluation(value: Any) -> bool:
         and _is_count(value.get("samples"))
         and _is_metric(value.get("accuracy"))
         and isinstance(value.get("concepts"), dict)
+        and isinstance(value.get("metrics", {}), dict)
+        and all(map(_is_metric, value.get("metrics", {}).values()))
     )
 
 
@@ -131,6 +133,7 @@ OF_A_RESULT: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(METRICS, _is_metric),
     "memory_bytes": _is_metric,
     "samples_per_second": _is_metric,
+    "metrics": lambda value: isinstance(value, dict) and all(map(_is_metric, value.values())),
     "footprint": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
     "confusion": _is_confusion,
     "evaluations": lambda value: (

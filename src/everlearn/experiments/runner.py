@@ -10,12 +10,17 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Literal
 
+from everlearn.core.learner import Learner
 from everlearn.engine.clock import Clock
 from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Result, Run, RunOptions
 from everlearn.experiments.environment import cores, hardware, on_gpu, version
 from everlearn.experiments.job import Job
+from everlearn.experiments.own import Own, make_network, make_own_learner
 from everlearn.experiments.settings import learner
+from everlearn.streams.base import Stream
+from everlearn.streams.dataset_stream import DatasetStream
+from everlearn.streams.lazy_samples import LazySamples
 
 __all__ = ["Backend", "Job", "Outcome", "attempt", "execute", "execute_all", "open_run", "outcomes"]
 
@@ -137,7 +142,8 @@ def _cohorts(jobs: dict[int, Job], progress: Progress) -> Iterator[tuple[int, Ou
     except Exception as error:
         _say_why_alone(jobs, error)
         return
-    shapes = {place: shape_of(run) for place, run in runs.items()}
+    # A cohort has all samples on the GPU.
+    shapes = {place: None if _is_lazy(run) else shape_of(run) for place, run in runs.items()}
     for shape in dict.fromkeys(shapes.values()):
         places = [place for place in runs if shapes[place] == shape]
         if shape is None or len(places) == 1:
@@ -151,6 +157,10 @@ def _cohorts(jobs: dict[int, Job], progress: Progress) -> Iterator[tuple[int, Ou
             continue
         for place, result in zip(places, results, strict=True):
             yield place, Outcome(result, None, started, hardware("cuda"), version(), together=len(places))
+
+
+def _is_lazy(run: Run) -> bool:
+    return isinstance(getattr(run.stream, "x", None), LazySamples)
 
 
 def _say_why_alone(jobs: Collection[int], error: Exception) -> None:
@@ -170,9 +180,30 @@ def open_run(job: Job, progress: Progress | None = None) -> Run:
         clock=None if job.cost is None else Clock(cost=job.cost),
         progress=progress,
         checkpoint=job.kept_in(),
+        track=job.track,
     )
-    chosen = learner(job.learner, source, seed=job.seed, device=job.device, **job.settings)
-    return Run(chosen, source, options)
+    return Run(_learner(job, source), source, options)
+
+
+def _learner(job: Job, source: Stream) -> Learner:
+    """The learner of a job."""
+    own = job.own or Own()
+    settings = dict(job.settings)
+    if own.network is not None:
+        settings["network"] = make_network(own.network, _sample_shape(source), job.seed)
+    if own.learner is None:
+        return learner(job.learner, source, seed=job.seed, device=job.device, **settings)
+    return make_own_learner(own.learner, source, job.seed, job.device, settings)
+
+
+def _sample_shape(source: Stream) -> tuple[int, ...]:
+    """The shape of a sample; of a user's stream, its first batch is requested for that and sent later."""
+    if isinstance(source, DatasetStream):
+        return tuple(source.x.shape[1:])
+    raise ValueError(
+        f"the network for the stream {source.name!r} can't be made, since only a stream of split or stream tells the "
+        "shape of its samples: make the network in the function of the learner"
+    )
 
 
 def _now() -> str:

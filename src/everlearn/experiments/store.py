@@ -9,12 +9,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+from everlearn.core.settings import OWN_FUNCTION
 from everlearn.experiments.codec import encode
 from everlearn.experiments.job import Job, key
 from everlearn.experiments.record import Record, check_record
 from everlearn.experiments.runner import Outcome
-from everlearn.experiments.settings import settings_in_force
 
 __all__ = ["STORE", "Record", "Store", "record"]
 
@@ -178,15 +179,21 @@ def _sentence(path: Path, error: sqlite3.Error) -> str:
     return f"{path} is not a store of runs ({error}); name another file, or one that does not exist yet"
 
 
+def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with the names of functions instead of the functions."""
+    return {
+        name: OWN_FUNCTION + value.__qualname__ if callable(value) else value
+        for name, value in settings.items()
+    }
+
+
 def record(job: Job, outcome: Outcome) -> Record:
     """The record of a job and its outcome."""
     result, error = outcome.result, outcome.error
     return Record(
         key(job),
         job.plain(),
-        settings_in_force(job.learner, job.stream, job.imbalance is not None, job.settings)
-        if result is None
-        else result.settings,
+        _as_json(job.all_settings() if result is None else result.settings),
         outcome.version,
         outcome.hardware,
         outcome.started,

@@ -19,7 +19,7 @@ from everlearn.import_names import import_named, is_import_name
 from everlearn.messages import nearest
 from everlearn.networks.backbones import EMBEDDINGS, IDENTITY, MLP, SlimResNet18, last_layer
 
-__all__ = ["CNN", "GROUP", "ResNet18", "check_name", "embedding_network", "is_own", "trunk"]
+__all__ = ["CNN", "GROUP", "ResNet18", "check_name", "embedding_network", "is_own", "network_from", "trunk"]
 
 GROUP = "everlearn.networks"  # of entry points
 TIMM = "timm:"
@@ -130,6 +130,11 @@ def _own(name: str, shape: tuple[int, ...]) -> nn.Module:
         make = _checked(import_named(name, "network"), name)
     else:
         make = _checked(next(iter(entry_points(group=GROUP, name=name))).load(), name)
+    return network_from(make, shape, name)
+
+
+def network_from(make: Callable[..., Any], shape: tuple[int, ...], name: str) -> nn.Module:
+    """The network that a function or class makes, which gets the shape of a sample if it has a parameter for it."""
     made = make(shape) if _wants_shape(make) else make()
     if not isinstance(made, nn.Module):
         raise ValueError(f"{name} must return an nn.Module, not {type(made).__name__}")

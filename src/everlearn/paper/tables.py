@@ -218,7 +218,7 @@ def _plain(measured: MeasuredCell) -> bool:
 
 def percent(runs: Iterable[Record], metric: str) -> dict[int, float]:
     """A metric of each run in percent, by seed, where it is defined."""
-    values = {run.job["seed"]: decode(run.result).metrics[metric] for run in runs}
+    values = {run.job["seed"]: decode(run.result).metrics.get(metric) for run in runs}
     return {seed: 100 * value for seed, value in sorted(values.items()) if value is not None}
 
 

@@ -7,10 +7,10 @@ import os
 import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 from everlearn.messages import is_whole, nearest
-from everlearn.streams import datasets, scenarios
+from everlearn.streams import datasets, own_streams, scenarios
 from everlearn.streams.base import Batch, Stream
 from everlearn.streams.dataset_stream import DatasetStream
 from everlearn.streams.own_data import split
@@ -36,7 +36,8 @@ def stream(
     """The stream of this name.
 
     name: one of `names()`; `split-digits` needs no download. Streams of records (`elec2`, `weather`, …) have one
-        order and no test set: only seed, batch_size and data_dir apply to them.
+        order and no test set: only seed, batch_size and data_dir apply to them. Or your own: `module:function`, or an
+        entry point of the group `everlearn.streams`, which is called with the seed and the options that are given.
     seed: determines which samples are sent, their order and the random transforms.
     imbalance: i for the imbalanced variant S(T_i), in which task i sends many more samples than the others.
     batch_size: |B_n|, how many samples arrive together; by default 10, and 1 if the stream is one of records.
@@ -53,7 +54,14 @@ def stream(
     [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     """
     if name not in names():
-        raise ValueError(f"there is no stream {name!r}{nearest(name, names())}")
+        make = own_streams.find(name)
+        if make is None:
+            raise ValueError(f"there is no stream {name!r}{nearest(name, names())}; or give module:function")
+        options = {
+            "imbalance": imbalance, "batch_size": batch_size, "scenario": scenario, "amount": amount,
+            "validation": validation, "class_order": class_order, "data_dir": data_dir,
+        }  # fmt: skip
+        return cast(DatasetStream, own_streams.open_own(make, name, seed, options))
     batch_size = default_batch_size(name) if batch_size is None else batch_size
     if not is_whole(batch_size, least=1):
         raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
