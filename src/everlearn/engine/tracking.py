@@ -67,9 +67,9 @@ class Tracker:
     ...         print(evaluation.samples, "samples")
     >>> _ = run(CoPE(hidden=16), stream("split-digits"), track=Printed())
     289 samples
-    576 samples
-    867 samples
-    1154 samples
+    578 samples
+    869 samples
+    1158 samples
     1442 samples
     """
 
