@@ -19,6 +19,7 @@ __all__ = [
     "addcmul_",
     "clamp_",
     "copy_",
+    "div",
     "div_",
     "lerp",
     "lerp_",
@@ -68,6 +69,12 @@ def mul_(tensors: Tensors, factor: Tensor | float) -> None:
     """The same in place."""
     for tensor in tensors:
         tensor.mul_(factor)
+
+
+@_fused
+def div(tensors: Tensors, divisors: Tensors) -> Tensors:
+    """tensor / divisor, for each pair."""
+    return [tensor / divisor for tensor, divisor in zip(tensors, divisors, strict=True)]
 
 
 @_fused

@@ -296,7 +296,7 @@ class Learner(ABC):
 
     def learnt_tensors(self) -> list[Tensor]:
         """The tensors that `learn` changes on the device, besides the rows of the memory."""
-        held = [*self.parameters, *self.network.buffers()]
+        held = [*self.parameters, *self.network.buffers(), *self.sgd.state_tensors()]
         if self.prototype_memory is not None:
             held.append(self.prototype_memory.vectors)
         return held if self.average is None else [*held, *self.average.means]

@@ -123,7 +123,7 @@ class WandbTracker(_Numbers):
         try:
             import wandb
         except ImportError:
-            raise _needs("wandb") from None
+            raise ImportError("this tracker needs wandb: pip install wandb") from None
         self._wandb: Any = wandb
         self._project = project
         self._run: Any = None

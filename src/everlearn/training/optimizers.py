@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from everlearn import foreach
 from everlearn.messages import nearest
 from everlearn.training.sgd import SGD, Gradients
 from everlearn.transaction import current
@@ -63,28 +64,25 @@ class StatefulOptimizer(SGD):
         if not self._parameters:
             return
         gradients = list(gradients)
-        norm = torch.stack(torch._foreach_norm(gradients)).norm()
+        norm = torch.stack(foreach.norm(gradients)).norm()
         if self.clip is not None:
-            gradients = list(
-                torch._foreach_mul(gradients, (self.clip / (self.learning_rate * norm)).clamp(max=1))
-            )
+            gradients = list(foreach.mul(gradients, (self.clip / (self.learning_rate * norm)).clamp(max=1)))
         transaction = current()
         if transaction is not None:
-            transaction.keep([*self._parameters, *self._state_tensors()])
+            transaction.keep([*self._parameters, *self.state_tensors()])
         self.steps += 1
         self.update(gradients)
         if transaction is not None:
             # Asked for when the batch is done: a moment may overflow where the gradient itself did not.
             transaction.norms.append(norm)
-            transaction.norms += [
-                torch.stack(torch._foreach_norm(parts)).norm() for parts in self.moments.values()
-            ]
+            transaction.norms += [torch.stack(foreach.norm(parts)).norm() for parts in self.moments.values()]
 
     @abstractmethod
     def update(self, gradients: list[Tensor]) -> None:
         """Move moments and parameters in place."""
 
-    def _state_tensors(self) -> list[Tensor]:
+    def state_tensors(self) -> list[Tensor]:
+        """The tensors that a step changes, besides the parameters."""
         return [self.steps, *(part for parts in self.moments.values() for part in parts)]
 
     def nbytes(self) -> int:
@@ -123,11 +121,11 @@ class MomentumSGD(StatefulOptimizer):
     def update(self, gradients: list[Tensor]) -> None:
         """Move moments and parameters in place."""
         if self.weight_decay:
-            torch._foreach_add_(gradients, self._parameters, alpha=self.weight_decay)
+            foreach.add_(gradients, self._parameters, alpha=self.weight_decay)
         velocities = self.moments["momentum"]
-        torch._foreach_mul_(velocities, self.momentum)
-        torch._foreach_add_(velocities, gradients)
-        torch._foreach_add_(self._parameters, velocities, alpha=-self.learning_rate)
+        foreach.mul_(velocities, self.momentum)
+        foreach.add_(velocities, gradients)
+        foreach.add_(self._parameters, velocities, alpha=-self.learning_rate)
 
 
 class AdamOptimizer(StatefulOptimizer):
@@ -142,22 +140,22 @@ class AdamOptimizer(StatefulOptimizer):
         """Move moments and parameters in place."""
         self.decay(gradients)
         first, second = self.moments["first"], self.moments["second"]
-        torch._foreach_lerp_(first, gradients, 1 - FIRST)
-        torch._foreach_mul_(second, SECOND)
-        torch._foreach_addcmul_(second, gradients, gradients, value=1 - SECOND)
+        foreach.lerp_(first, gradients, 1 - FIRST)
+        foreach.mul_(second, SECOND)
+        foreach.addcmul_(second, gradients, gradients, value=1 - SECOND)
         # Bias correction of the moments, which are initialised with 0.
         steps = self.steps.double() if self.steps.device.type != "mps" else self.steps
-        spread = torch._foreach_sqrt(second)
-        torch._foreach_div_(spread, (1 - SECOND**steps).sqrt())
-        torch._foreach_add_(spread, TINY)
-        changes = torch._foreach_div(first, spread)
-        torch._foreach_mul_(changes, self.learning_rate / (1 - FIRST**steps))
-        torch._foreach_sub_(self._parameters, changes)
+        spread = foreach.sqrt(second)
+        foreach.mul_(spread, (1 - SECOND**steps).rsqrt())
+        foreach.add_(spread, TINY)
+        changes = foreach.div(first, spread)
+        foreach.mul_(changes, self.learning_rate / (1 - FIRST**steps))
+        foreach.add_(self._parameters, changes, alpha=-1)
 
     def decay(self, gradients: list[Tensor]) -> None:
         """Let the weights decay."""
         if self.weight_decay:
-            torch._foreach_add_(gradients, self._parameters, alpha=self.weight_decay)
+            foreach.add_(gradients, self._parameters, alpha=self.weight_decay)
 
 
 class AdamWOptimizer(AdamOptimizer):
@@ -169,7 +167,7 @@ class AdamWOptimizer(AdamOptimizer):
     def decay(self, gradients: list[Tensor]) -> None:
         """Let the weights decay."""
         if self.weight_decay:
-            torch._foreach_mul_(self._parameters, 1 - self.learning_rate * self.weight_decay)
+            foreach.mul_(self._parameters, 1 - self.learning_rate * self.weight_decay)
 
 
 ADAMS = {"adam": AdamOptimizer, "adamw": AdamWOptimizer}

@@ -111,6 +111,10 @@ class SGD:
             moved = foreach.add(self._parameters, gradients, alpha=-self.learning_rate)
             transaction.replace(self._parameters, moved)
 
+    def state_tensors(self) -> list[Tensor]:
+        """The tensors that a step changes, besides the parameters: plain SGD has none."""
+        return []
+
     def rate(self, norm: float) -> float:
         """The learning rate, less where a gradient of this norm would make too long a step."""
         if self.clip is None or self.learning_rate * norm <= self.clip:
