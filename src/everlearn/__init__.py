@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from everlearn.learners.cope import CoPE as CoPE
     from everlearn.learners.cope_plus import CoPEPlus as CoPEPlus
     from everlearn.learners.finetune import Finetune as Finetune
+    from everlearn.live.opening import open_live as open_live
     from everlearn.streams import as_stream as as_stream
     from everlearn.streams import split as split
     from everlearn.streams import stream as stream
@@ -47,6 +48,7 @@ _HOMES = {
     "as_stream": "everlearn.streams",
     "learner": "everlearn.experiments.settings",
     "load": "everlearn.learners",
+    "open_live": "everlearn.live.opening",
     "playback": "everlearn.streams.playback",
     "record": "everlearn.streams.recording",
     "replay": "everlearn.streams.recording",  # deprecated: `playback`

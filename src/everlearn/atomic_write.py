@@ -17,7 +17,7 @@ WINDOWS = os.name == "nt"
 if not WINDOWS:
     import fcntl
 
-__all__ = ["replace_file"]
+__all__ = ["lock_file", "replace_file", "sync_folder"]
 
 # Where files can't be locked, a temporary file that was not written to for this long counts as abandoned.
 ABANDONED_SECONDS = 24 * 3600
@@ -45,7 +45,7 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
         if WINDOWS:  # Windows can't rename an open file
             file.close()
         os.replace(temporary, target)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _existing(target: Path) -> os.stat_result | None:
@@ -71,7 +71,7 @@ def _make_folder(folder: Path) -> None:
         folder = folder.parent
     for new in reversed(missing):
         new.mkdir(exist_ok=True)
-        _sync_folder(new.parent)
+        sync_folder(new.parent)
 
 
 @contextlib.contextmanager
@@ -86,7 +86,7 @@ def _temporary_file(target: Path, private: bool) -> Iterator[tuple[BinaryIO, Pat
         temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
         with os.fdopen(os.open(temporary, flags, 0o600 if private else 0o666), "wb") as file:
             try:
-                _lock(file.fileno(), wait=True)
+                lock_file(file.fileno(), wait=True)
                 # Another process may have removed it as abandoned before it was locked.
                 if temporary.exists():
                     yield file, temporary
@@ -110,7 +110,7 @@ def _keep_mode(descriptor: int, old: os.stat_result) -> None:
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
-def _lock(descriptor: int, wait: bool) -> bool | None:
+def lock_file(descriptor: int, wait: bool) -> bool | None:
     """Lock a file until it is closed or its process ends; None where files can't be locked.
 
     `flock` belongs to the open file, so it works between threads, processes and containers.
@@ -140,7 +140,7 @@ def _remove_abandoned(target: Path) -> None:
 
 def _remove_if_abandoned(path: Path) -> None:
     with path.open("r+b") as file:
-        abandoned = _lock(file.fileno(), wait=False)
+        abandoned = lock_file(file.fileno(), wait=False)
         if abandoned is None:
             abandoned = time.time() - os.fstat(file.fileno()).st_mtime > ABANDONED_SECONDS
         if WINDOWS:  # Windows can't remove an open file
@@ -149,7 +149,7 @@ def _remove_if_abandoned(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Sync the names in a folder to disk, where the system can."""
     if os.name != "posix":
         return

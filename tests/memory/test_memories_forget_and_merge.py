@@ -214,7 +214,7 @@ def test_herded_exemplars_and_what_came_since_are_forgotten():
     send(memory, ["a", "b", "c"], 10)
     forget(memory, "a")
     assert kept(memory) == [("b", 2), ("b", 4)]
-    samples, slots = memory.all_samples()
+    samples, slots = memory.stored()
     assert (samples.flatten().tolist(), slots.tolist()) == ([2, 4, 11, 12], [0, 0, 0, 1])
 
 

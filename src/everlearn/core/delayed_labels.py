@@ -19,7 +19,7 @@ from everlearn.transaction import atomic
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["Told", "WaitingSamples", "ask", "tell"]
+__all__ = ["Told", "WaitingSamples", "as_ids", "ask", "tell"]
 
 
 class Told(NamedTuple):
@@ -91,7 +91,7 @@ def ask(learner: Learner, ids: Any, x: Any) -> list[Label]:
     """Predict, and store the last `waiting` samples by id until `tell` gives their labels."""
     name = type(learner).__name__
     x = check_samples(learner, x, "ask")
-    keys = _ids(ids, f"{name}.ask")
+    keys = as_ids(ids, f"{name}.ask")
     if len(keys) != len(x):
         raise ValueError(f"{name}.ask got {len(x)} samples but {len(keys)} ids")
     first = next(iter(learner.waiting.samples.values()), None)
@@ -117,7 +117,7 @@ def tell(learner: Learner, ids: Any, y: Any, t: Any = None) -> Told:
     Told(learnt=['third'], missing=['first'])
     """
     name = type(learner).__name__
-    keys, labels = _ids(ids, f"{name}.tell"), as_labels(y)
+    keys, labels = as_ids(ids, f"{name}.tell"), as_labels(y)
     if len(keys) != len(labels):
         raise ValueError(f"{name}.tell got {len(keys)} ids but {len(labels)} labels")
     waiting = learner.waiting.samples
@@ -129,7 +129,8 @@ def tell(learner: Learner, ids: Any, y: Any, t: Any = None) -> Told:
     return Told(learnt, [key for key in keys if key not in waiting])
 
 
-def _ids(ids: Any, where: str) -> list[Label]:
+def as_ids(ids: Any, where: str, repeated: bool = False) -> list[Label]:
+    """The ids of a batch as a list. repeated: whether an id may come twice."""
     try:
         checked = as_labels(ids)
     except ValueError:
@@ -138,7 +139,7 @@ def _ids(ids: Any, where: str) -> list[Label]:
         ) from None
     seen: set[Label] = set()
     for key in checked:
-        if key in seen:
+        if key in seen and not repeated:
             raise ValueError(f"{where} got the id {shortened(key)} twice")
         seen.add(key)
     return checked

@@ -277,6 +277,15 @@ class Learner(ABC):
             self.tensors_replaced()
         self.newest = self.batches
 
+    def memory_edited(self, kept: NDArray[np.int64]) -> None:
+        """Called after samples of the memory were removed or got other labels.
+
+        kept: the places of its samples now among those that `memory.stored()` had before.
+        """
+
+    def refresh_means(self) -> None:
+        """Compute the means of classes anew from the memory, if the method has any."""
+
     def check_merge(self, other: Any) -> None:
         """Raise a ValueError if the method can't merge this learner."""
 

@@ -38,8 +38,9 @@ __all__ = [
 ]
 
 FORMAT = 2
-# The prefix of what a run adds to the state of its learner (engine/checkpoints.py); a learner ignores it.
-OF_A_RUN = "run."
+# The prefixes of what a run (engine/checkpoints.py) or a live learner (live/model.py) adds to the state of its
+# learner, which ignores it.
+OF_OTHERS = ("run.", "live.")
 
 
 @synchronized
@@ -153,7 +154,7 @@ def load_into(learner: Learner, state: State) -> None:
     loaded: dict[str, Any] = {}
     try:
         _restore(twin, state, meta)
-        unknown = {name for name in state if not name.startswith(OF_A_RUN)} - twin.state_dict().keys()
+        unknown = {name for name in state if not name.startswith(OF_OTHERS)} - twin.state_dict().keys()
         if unknown:
             raise CheckpointError(
                 f"this state has tensors that {learner.name} does not have: {', '.join(sorted(unknown))}"

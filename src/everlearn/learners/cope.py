@@ -142,7 +142,13 @@ class CoPE(Learner):
     def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
         """Compute the prototypes again, from the merged memory."""
         super().merge_from(other, slots)
+        self.refresh_means()
+
+    def refresh_means(self) -> None:
+        """Compute the prototypes anew, as the mean embedding of the exemplars of each class."""
         samples, labels = self.memory.samples()
+        if not labels:
+            return
         owners = torch.tensor(self.labels.slots(labels), device=self.device)
         self.prototype_memory.recompute(self.embed(samples), owners, self.settings.renormalise)
 

@@ -229,9 +229,15 @@ class ICaRL(Learner):
                 self._old.forget(slot, self._old.head.out_features - 1)
                 self._old.requires_grad_(False)
 
+    def memory_edited(self, kept: NDArray[np.int64]) -> None:
+        """Keep the old logits of the exemplars that are left."""
+        if len(self._old_logits):
+            exemplars = torch.from_numpy(kept[kept < len(self._old_logits)]).to(self.device)
+            self._old_logits = self._old_logits[exemplars]
+
     def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
         """Add the other's samples to the current horizon and end it, so that all exemplars are selected again."""
-        samples, owners = other.memory.all_samples()
+        samples, owners = other.memory.stored()
         rows = torch.from_numpy(self.memory.admit(slots[owners])).to(self.device)
         self.memory.write(samples.to(self.device), rows)
         self._end_horizon()

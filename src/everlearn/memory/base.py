@@ -132,7 +132,18 @@ class ReplayMemory(ABC):
         assert self.rows is not None
         self.rows[: len(samples)] = samples.to(device)
 
-    # Forget and merge.
+    # Forget, edit and merge.
+
+    def stored(self) -> tuple[Tensor, Integers]:
+        """All samples that the memory holds, and the slot of each."""
+        return self.samples()[0], self.kept()[1]
+
+    def edit(self, order: Integers, slots: Integers) -> Integers:
+        """Keep only some of the stored samples, with new classes; returns those that were kept.
+
+        order: their places among the samples that `stored` returns. slots: the class of each, now.
+        """
+        raise ValueError(f"{type(self).__name__} can't be edited")
 
     def forget(self, slot: int) -> None:
         """Remove a class with all its exemplars; the slots after it move down by one."""

@@ -146,6 +146,7 @@ class BalancedMemory(ReplayMemory):
         return self._places[entries], slots
 
     forget = changes.forget
+    edit = changes.edit
     merge = changes.merge
     _index_state = changes.index_state
     _restore_index = changes.restore_index

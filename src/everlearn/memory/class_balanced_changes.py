@@ -1,4 +1,4 @@
-"""The rare changes of the class-balanced memory: another quota, forget a class, merge, save and load the index.
+"""The rare changes of the class-balanced memory: another quota, forget a class, edit, merge, save and load the index.
 
 In a state, keys start at 0 and −1 stands for none; in the memory, they start at 1 (class_balanced.py).
 """
@@ -15,7 +15,7 @@ from everlearn.memory.base import LARGEST, Integers, remove_slot
 if TYPE_CHECKING:
     from everlearn.memory.class_balanced import BalancedMemory
 
-__all__ = ["forget", "index_state", "merge", "restore_index", "set_quota"]
+__all__ = ["edit", "forget", "index_state", "merge", "restore_index", "set_quota"]
 
 
 def set_quota(memory: BalancedMemory, quota: int) -> None:
@@ -48,15 +48,47 @@ def forget(memory: BalancedMemory, slot: int) -> None:
     stays = slots != slot
     samples = memory._samples_in(rows[stays])
     keys, slots = index["keys"][stays], remove_slot(slots[stays], slot)
-    dropped = _thresholds_for_a_larger_quota(memory, keys, slots, np.delete(index["dropped"], slot))
+    dropped = np.delete(index["dropped"], slot)
+    if memory.size // max(len(dropped), 1) > memory._quota:
+        dropped = _thresholds_with_more_room(memory, keys, slots, dropped)
     memory._replace_samples(samples)
     _rebuild_index(memory, keys, slots, dropped)
 
 
-def _thresholds_for_a_larger_quota(
+def edit(memory: BalancedMemory, order: Integers, slots: Integers) -> Integers:
+    """Keep only some of the exemplars, with new classes; returns the places of those that were kept.
+
+    An exemplar that moves to another class gets a new key, and a place in that class even if others have larger
+    keys: it is as if it had arrived there and been kept. A class has at most its quota.
+
+    order: places among the exemplars. slots: the class of each, now.
+    """
+    rows, owners = memory.kept()
+    index, classes = index_state(memory), len(memory._labels)
+    lost = np.bincount(owners, minlength=classes) > np.bincount(
+        slots[slots == owners[order]], minlength=classes
+    )
+    thresholds = _thresholds_with_more_room(memory, index["keys"], owners, index["dropped"])
+    dropped = np.where(lost, thresholds, index["dropped"])
+    keys, moved = index["keys"][order], slots != owners[order]
+    keys[moved] = _random_keys_above(memory, dropped[slots[moved]])
+    by_class = np.lexsort((-keys, ~moved, slots))  # class by class: moved exemplars, then the largest keys
+    stays = by_class[_rank(slots[by_class]) < memory._quota]
+    np.maximum.at(dropped, np.delete(slots, stays), np.delete(keys, stays))
+    memory._replace_samples(memory._samples_in(rows[order[stays]]))
+    _rebuild_index(memory, keys[stays], slots[stays], dropped)
+    return order[stays]
+
+
+def _rank(slots: Integers) -> Integers:
+    """The number of earlier entries of the same class; the slots are sorted."""
+    return np.arange(len(slots)) - np.searchsorted(slots, slots)
+
+
+def _thresholds_with_more_room(
     memory: BalancedMemory, keys: Integers, slots: Integers, dropped: Integers
 ) -> Integers:
-    """The thresholds of classes whose quota may have grown.
+    """The thresholds of classes that get room for more exemplars.
 
     A class with n samples keeps m of them, each with probability m / n, and the next sample must be kept with the
     same probability. Its key is above the largest dropped key with probability (m + 1) / (n + 1), and above the
@@ -64,8 +96,6 @@ def _thresholds_for_a_larger_quota(
     probability of about m / n, the share of all keys above it. Once the quota is full again, both are the same.
     """
     classes = len(dropped)
-    if memory.size // max(classes, 1) == memory._quota:
-        return dropped
     full = np.bincount(slots, minlength=classes) == memory._quota
     draws = torch.rand(classes, dtype=torch.float64, generator=memory._generator).numpy()
     return np.where(full & (draws < dropped / LARGEST), _smallest(keys, slots, classes) - 1, dropped)
@@ -97,8 +127,7 @@ def merge(memory: BalancedMemory, other: BalancedMemory, slots: Integers) -> Non
     keys, owners = np.append(mine["keys"], drawn), np.append(owners, slots[other_owners])
     order = np.lexsort((-keys, owners))  # class by class, the largest key first
     keys, owners = keys[order], owners[order]
-    firsts = np.searchsorted(owners, np.arange(len(dropped)))
-    stays = (keys > dropped[owners]) & (np.arange(len(keys)) - firsts[owners] < memory._quota)
+    stays = (keys > dropped[owners]) & (_rank(owners) < memory._quota)
     np.maximum.at(dropped, owners[~stays], keys[~stays])
     memory._replace_samples(samples[torch.from_numpy(order[stays]).to(samples.device)])
     _rebuild_index(memory, keys[stays], owners[stays], dropped)

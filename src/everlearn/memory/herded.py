@@ -167,19 +167,34 @@ class HerdedMemory(ReplayMemory):
             raise ValueError(f"the horizon has samples of more than {len(self._labels)} classes")
         self.horizon = horizon.to(device).clone()
 
-    # Forget.
+    # Forget and edit.
 
     def forget(self, slot: int) -> None:
         """Remove a class with all its exemplars and samples; the lists of the other classes stay as they are."""
         if self.rows is None or self.horizon is None:
             return
-        stays, came = self._slots != slot, self._came != slot
-        self._replace_samples(self._samples_in(np.flatnonzero(stays)))
-        self.horizon = self.horizon[torch.from_numpy(np.flatnonzero(came)).to(self.horizon.device)]
-        self._slots, self._came = remove_slot(self._slots[stays], slot), remove_slot(self._came[came], slot)
+        _, slots = self.stored()
+        stays = np.flatnonzero(slots != slot)
+        self.edit(stays, remove_slot(slots[stays], slot))
 
-    def all_samples(self) -> tuple[Tensor, Integers]:
+    def edit(self, order: Integers, slots: Integers) -> Integers:
+        """Keep only some of the exemplars and samples of the horizon, with new classes.
+
+        An exemplar that moves to another class is the last of its list.
+        """
+        samples, owners = self.stored()
+        assert self.horizon is not None
+        old, moved = order < len(self), slots != owners[order]
+        by_class = np.lexsort((order[old], moved[old], slots[old]))
+        exemplars, self._slots = order[old][by_class], slots[old][by_class]
+        self._replace_samples(samples[torch.from_numpy(exemplars).to(samples.device)])
+        self.horizon = samples[torch.from_numpy(order[~old]).to(samples.device)]
+        self._came = slots[~old]
+        return np.append(exemplars, order[~old])
+
+    def stored(self) -> tuple[Tensor, Integers]:
         """The exemplars and the samples of the horizon, and the slots of both."""
-        assert self.rows is not None and self.horizon is not None
+        if self.rows is None or self.horizon is None:
+            return torch.empty(0), np.zeros(0, np.int64)
         samples = torch.cat([self.rows[: len(self)], self.horizon[: len(self._came)]])
         return samples, np.append(self._slots, self._came)

@@ -114,6 +114,16 @@ class ReservoirMemory(ReplayMemory):
         self._passed += int(self._came[slot]) - gone
         self._came = np.delete(self._came, slot)
 
+    def edit(self, order: Integers, slots: Integers) -> Integers:
+        """Keep only some of the exemplars, with new classes; the others are forgotten as by `forget`."""
+        rows, owners = self.kept()
+        classes = len(self._labels)
+        self._count(np.bincount(slots, minlength=classes) - np.bincount(owners, minlength=classes))
+        self._replace_samples(self._samples_in(rows[order]))
+        self._vacant += len(rows) - len(order)
+        self._slots[: len(order)] = slots
+        return order
+
     def _admit_paired(self, slots: Integers) -> Integers:
         """Pair each sample with a random forgotten one, until none is left."""
         rows = np.full(len(slots), self.size)

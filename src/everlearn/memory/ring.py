@@ -112,18 +112,32 @@ class RingMemory(ReplayMemory):
 
     def forget(self, slot: int) -> None:
         """Remove a class with all its exemplars. A task without exemplars is forgotten too."""
-        rings = {task: self._by_age(ring) for ring, task in enumerate(self.tasks)}
-        left = {task: rows[slots != slot] for task, (rows, slots) in rings.items()}
-        left = {task: rows for task, rows in left.items() if len(rows)}
-        classes = {task: remove_slot(slots[slots != slot], slot) for task, (_, slots) in rings.items()}
-        rows = np.concatenate([*left.values(), np.zeros(0, np.int64)])
+        _, slots = self.kept()
+        stays = np.flatnonzero(slots != slot)
+        self.edit(stays, remove_slot(slots[stays], slot))
+
+    def edit(self, order: Integers, slots: Integers) -> Integers:
+        """Keep only some of the exemplars, with new classes. A task without exemplars is forgotten."""
+        rows, _ = self.kept()
+        place, slot_of = (
+            {row: i for i, row in enumerate(rows.tolist())},
+            dict(zip(order.tolist(), slots.tolist(), strict=True)),
+        )
+        rings = {task: self._by_age(ring)[0] for ring, task in enumerate(self.tasks)}
+        left = {
+            task: [place[row] for row in by_age.tolist() if place[row] in slot_of]
+            for task, by_age in rings.items()
+        }
+        left = {task: places for task, places in left.items() if places}
+        kept = np.array([each for places in left.values() for each in places], np.int64)
         if self.rows is not None:
-            self._replace_samples(self._samples_in(rows))
+            self._replace_samples(self._samples_in(rows[kept]))
         self.tasks, self._came = list(left), np.zeros_like(self._came)
-        self._came[: len(left)] = [len(part) for part in left.values()]
+        self._came[: len(left)] = [len(places) for places in left.values()]
         filled = np.arange(self.quota) < self._filled()[:, None]
-        self._rows[filled] = np.arange(len(rows))
-        self._slots[filled] = np.concatenate([*(classes[task] for task in left), np.zeros(0, np.int64)])
+        self._rows[filled] = np.arange(len(kept))
+        self._slots[filled] = [slot_of[each] for each in kept.tolist()]
+        return kept
 
     def _by_age(self, ring: int) -> tuple[Integers, Integers]:
         """Rows and slots of a ring, the oldest first."""

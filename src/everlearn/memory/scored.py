@@ -76,13 +76,18 @@ class ScoredMemory(ReplayMemory):
         """The whole memory as tensors: exemplars in the order of the index, without empty rows."""
         return super().state() | {"scores": self.scores.clone()}
 
-    # Forget.
+    # Forget and edit.
 
     def forget(self, slot: int) -> None:
         """Remove a class with all its exemplars and their scores; their rows are filled again."""
-        rows, slots = self.kept()
-        stays = slots != slot
+        _, slots = self.kept()
+        stays = np.flatnonzero(slots != slot)
+        self.edit(stays, remove_slot(slots[stays], slot))
+
+    def edit(self, order: Integers, slots: Integers) -> Integers:
+        """Keep only some of the exemplars, with new classes and their old scores."""
         if self.rows is not None:
-            self._replace_samples(self._samples_in(rows[stays]))
-        self.scores = self.scores[torch.from_numpy(stays)]
-        self._slots[: len(self)] = remove_slot(slots[stays], slot)
+            self._replace_samples(self._samples_in(self.kept()[0][order]))
+        self.scores = self.scores[torch.from_numpy(order)]
+        self._slots[: len(self)] = slots
+        return order

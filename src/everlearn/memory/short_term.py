@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from everlearn.memory.base import Integers
+
 __all__ = ["ShortTermMemory"]
 
 
@@ -51,6 +53,17 @@ class ShortTermMemory:
         self._slots[self._count : end] = slots[:taken]
         self._count = end
         return taken
+
+    def stored(self) -> tuple[Tensor, Integers]:
+        """All samples, and the slot of each."""
+        return self.samples, self.slots.cpu().numpy()
+
+    def edit(self, order: Integers, slots: Integers) -> Integers:
+        """Keep only some of the samples, with new classes; the tensors are new ones, as in `clear`."""
+        kept = self.samples[torch.from_numpy(order).to(self._samples.device)]
+        self.clear()
+        self.add(kept, torch.from_numpy(slots).to(self._slots.device))
+        return order
 
     def clear(self) -> None:
         """Remove all samples. The tensors are new ones, so that a transaction can go back to the old ones."""

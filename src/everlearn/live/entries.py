@@ -1,0 +1,108 @@
+"""The entries of a journal: one per change of the learner, complete enough to make the same change again."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from everlearn.label_json import Label, decode_label, encode_label
+
+__all__ = ["Change", "Entry", "decode_labels", "encode_labels"]
+
+
+def encode_labels(labels: Iterable[Label]) -> list[Any]:
+    """Labels or ids as JSON, with their types."""
+    return [encode_label(label) for label in labels]
+
+
+def decode_labels(codes: Iterable[Any]) -> list[Label]:
+    """Labels or ids that `encode_labels` encoded."""
+    return [decode_label(code) for code in codes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A change that somebody asked for: what the journal stores of it.
+
+    kind: observe, ask, tell, forget, delete or correct.
+    detail: JSON: labels, ids, the task, the request id, the shape and type of the samples.
+    samples: the bytes of the samples, if there are any.
+
+    >>> change = Change.make("observe", torch.zeros(2, 3), labels=["a", "b"])
+    >>> change.detail
+    '{"labels": ["a", "b"], "shape": [2, 3], "type": "float32"}'
+    >>> change.x().shape, change.labels
+    (torch.Size([2, 3]), ['a', 'b'])
+    """
+
+    kind: str
+    detail: str
+    samples: bytes | bytearray | None
+
+    @classmethod
+    def make(cls, kind: str, x: Tensor | None = None, **values: Any) -> Change:
+        """A change from samples and values; labels and ids are given as they are, None is left out."""
+        held = {name: value for name, value in values.items() if value is not None}
+        for name in ("labels", "ids"):
+            if name in held:
+                held[name] = encode_labels(held[name])
+        if x is None:
+            return cls(kind, json.dumps(held), None)
+        held |= {"shape": list(x.shape), "type": str(x.dtype).removeprefix("torch.")}
+        flat = x.detach().cpu().contiguous().flatten().view(torch.uint8)
+        return cls(kind, json.dumps(held), bytearray(memoryview(flat.numpy())))  # type: ignore[arg-type]
+
+    @functools.cached_property
+    def values(self) -> dict[str, Any]:
+        """The detail, decoded from JSON."""
+        return dict(json.loads(self.detail))
+
+    @functools.cached_property
+    def labels(self) -> list[Label]:
+        """The labels."""
+        return decode_labels(self.values["labels"])
+
+    @functools.cached_property
+    def ids(self) -> list[Label] | None:
+        """The ids of the samples, if there are any."""
+        return decode_labels(self.values["ids"]) if "ids" in self.values else None
+
+    @property
+    def request_id(self) -> str | None:
+        """The request id, if there is one."""
+        return self.values.get("request")
+
+    def x(self) -> Tensor:
+        """The samples."""
+        assert self.samples is not None
+        kind = getattr(torch, self.values["type"])
+        # A buffer that can be written to, since torch warns of others; nobody writes to it.
+        held = self.samples if isinstance(self.samples, bytearray) else bytearray(self.samples)
+        return torch.frombuffer(held, dtype=kind).view(self.values["shape"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A change with its position in the journal and the time at which it arrived (seconds since 1970)."""
+
+    position: int
+    time: float
+    change: Change
+
+    def row(self) -> Sequence[Any]:
+        """What a journal stores: position, time, kind, detail, samples, checksum."""
+        change = self.change
+        return self.position, self.time, change.kind, change.detail, change.samples, self.checksum()
+
+    def checksum(self) -> int:
+        """Of everything else in the row."""
+        change = self.change
+        head = f"{self.position} {self.time!r} {change.kind} {change.detail}".encode(errors="surrogatepass")
+        return zlib.crc32(change.samples or b"", zlib.crc32(head))

@@ -1,0 +1,219 @@
+"""The folder of a live learner: its format, its lock, and its snapshots."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from everlearn import checkpoint
+from everlearn.atomic_write import lock_file, replace_file, sync_folder
+from everlearn.checkpoint import CheckpointError, State
+from everlearn.live.journal import LiveError
+from everlearn.live.model import position_in
+from everlearn.live.sqlite_journal import FILE, SQLiteJournal
+
+__all__ = ["FORMAT", "Folder", "backup"]
+
+FORMAT = 1
+# Functions that upgrade a folder, by the format that they start from, to the next one.
+UPGRADES: dict[int, Callable[[Path], None]] = {}
+ABOUT = "live.json"
+LOCK = "lock"
+SNAPSHOT = re.compile(r"snapshot-(\d{15})\.safetensors")
+KEPT = 2  # snapshots
+ATTEMPTS = 10  # to copy snapshots while they are replaced
+
+
+class Folder:
+    """The files of a live learner, which one process may use at a time.
+
+    is_new: whether no learner was stored in it yet.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / LOCK).open("ab")
+        except OSError as error:
+            raise LiveError(f"{self.path} can't be used as a folder ({error.strerror})") from None
+        if lock_file(self._lock.fileno(), wait=False) is False:
+            self._lock.close()
+            raise LiveError(
+                f"{self.path} is in use by another process, or was opened before in this one: close it there first"
+            )
+        try:
+            self._check_format()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no learner was stored in it yet."""
+        return not (self.path / ABOUT).exists()
+
+    def _check_format(self) -> None:
+        """Upgrade a folder of an older format, after a backup; refuse one of a newer format."""
+        if self.is_new:
+            others = {file.name for file in self.path.iterdir()} - {LOCK}
+            unfinished = all(name.startswith(FILE) or SNAPSHOT.search(name) for name in others)
+            if not unfinished:
+                raise LiveError(f"{self.path} has other files in it: give a folder that is new or empty")
+            return
+        found = _format(self.path)
+        if found > FORMAT:
+            raise LiveError(
+                f"{self.path} has format {found}, but this version of everlearn reads {FORMAT}: install a newer one"
+            )
+        if found < FORMAT:
+            target = self.path.with_name(f"{self.path.name}-format-{found}-{int(time.time())}")
+            backup(self.path, target)
+            while found < FORMAT:
+                UPGRADES[found](self.path)
+                found += 1
+                self._write_about(found)
+
+    def finish(self) -> None:
+        """Mark a new folder as complete: it has a snapshot and a journal."""
+        self._write_about(FORMAT)
+
+    def _write_about(self, version: int) -> None:
+        replace_file(self.path / ABOUT, json.dumps({"everlearn live": True, "format": version}).encode())
+
+    # Snapshots.
+
+    def positions(self) -> list[int]:
+        """The positions of the snapshots, the newest first."""
+        return _positions(self.path)
+
+    def snapshot(self, position: int) -> Path:
+        """The file of the snapshot at this position."""
+        return self.path / _name(position)
+
+    def write(self, state: State) -> None:
+        """Write a snapshot."""
+        path = self.snapshot(position_in(state))
+        try:
+            checkpoint.write(state, path)
+        except OSError as error:
+            raise LiveError(
+                f"{path} can't be written ({error.strerror}): make room, or check the disk"
+            ) from None
+
+    def read(self, position: int) -> State:
+        """Read a snapshot; raises a CheckpointError if it is not valid."""
+        path = self.snapshot(position)
+        state = checkpoint.read(path)
+        if position_in(state) != position:
+            raise CheckpointError(f"{path} is of the position {position_in(state)}")
+        return state
+
+    def keep_newest(self) -> int:
+        """Remove all snapshots but the newest two; returns the position of the older one."""
+        positions = self.positions()
+        for position in positions[KEPT:]:
+            self.snapshot(position).unlink(missing_ok=True)
+        return positions[:KEPT][-1]
+
+    def remove_after(self, position: int) -> None:
+        """Remove the snapshots with larger positions."""
+        for each in self.positions():
+            if each > position:
+                self.snapshot(each).unlink()
+        sync_folder(self.path)
+
+    def erase_before(self, position: int) -> None:
+        """Remove the snapshots with smaller positions, and overwrite their bytes first."""
+        for each in self.positions():
+            if each < position:
+                _overwrite(self.snapshot(each))
+        for file in self.path.iterdir():  # of a write that was interrupted
+            if file.name.endswith(".partial"):
+                _overwrite(file)
+        sync_folder(self.path)
+
+    def close(self) -> None:
+        """Let others open the folder."""
+        self._lock.close()
+
+
+def backup(folder: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copy the folder of a live learner, also while it is in use. The target must not exist yet.
+
+    The copy is a folder that `open_live` opens, at the position the learner had when the journal was copied, or
+    slightly later.
+    """
+    source, target = Path(folder), Path(target)
+    if not (source / ABOUT).exists():
+        raise LiveError(f"{source} holds no live learner")
+    if target.exists():
+        raise LiveError(f"{target} exists: give a folder that is new")
+    unfinished = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        # The journal first: every snapshot found later can be continued with it, or is newer than all of it.
+        journal = SQLiteJournal(source)
+        try:
+            journal.copy_to(str(unfinished / FILE))
+        finally:
+            journal.close()
+        _copy_snapshots(source, unfinished)
+        shutil.copy2(source / ABOUT, unfinished / ABOUT)
+        unfinished.rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise LiveError(
+            f"{target} can't be written ({error.strerror}): make room, or check the disk"
+        ) from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _copy_snapshots(source: Path, target: Path) -> None:
+    for _ in range(ATTEMPTS):
+        try:
+            for position in _positions(source):
+                shutil.copy2(source / _name(position), target / _name(position))
+            return
+        except FileNotFoundError:  # a newer snapshot has just replaced it
+            for position in _positions(target):
+                (target / _name(position)).unlink()
+    raise LiveError(f"the snapshots in {source} change too fast to be copied: try again")
+
+
+def _name(position: int) -> str:
+    return f"snapshot-{position:015}.safetensors"
+
+
+def _positions(folder: Path) -> list[int]:
+    found = (SNAPSHOT.fullmatch(file.name) for file in folder.iterdir())
+    return sorted((int(match[1]) for match in found if match), reverse=True)
+
+
+def _format(folder: Path) -> int:
+    try:
+        about = json.loads((folder / ABOUT).read_bytes())
+        version = about["format"]
+        if type(version) is not int or version < 1 or not about["everlearn live"]:
+            raise ValueError
+    except (OSError, ValueError, TypeError, KeyError):
+        raise LiveError(f"{folder / ABOUT} can't be read: restore a backup of the folder") from None
+    return version
+
+
+def _overwrite(path: Path) -> None:
+    """Overwrite a file with zeros, then remove it."""
+    with path.open("r+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        while size > 0:
+            size -= file.write(bytes(min(size, 2**20)))
+        file.flush()
+        os.fsync(file.fileno())
+    path.unlink()

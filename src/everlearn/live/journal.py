@@ -1,0 +1,75 @@
+"""What a journal can do. `SQLiteJournal` is one; a journal on a database server has the same functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from everlearn.live.entries import Entry
+
+__all__ = ["Journal", "LiveError", "Refused"]
+
+
+class LiveError(RuntimeError):
+    """The journal or a snapshot can't be read or written; nothing that was acknowledged is lost."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Refused:
+    """A change that the learner refused: it was set aside and is not replayed.
+
+    entry: the change, with its position, time, labels, ids and samples. reason: the error.
+    """
+
+    entry: Entry
+    reason: str
+
+
+class Journal(Protocol):
+    """All changes since the older snapshot, in order. Each function is one transaction, durable when it returns.
+
+    It is used by one thread at a time. Errors of the storage are raised as a `LiveError`.
+    """
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Add entries, all or none."""
+
+    def entries(self, after: int) -> Iterator[Entry]:
+        """The entries with larger positions, in order; refused ones are left out."""
+
+    def bounds(self) -> tuple[int, int]:
+        """The position up to which entries were removed, and the position of the last entry."""
+
+    def refuse(self, position: int, reason: str) -> None:
+        """Set an entry aside: it is not replayed."""
+
+    def refused(self) -> list[Refused]:
+        """The entries that were set aside last, the oldest first."""
+
+    def trim(self, until: int, most: int) -> bool:
+        """Remove entries up to a position, at most so many of them; whether all are removed."""
+
+    def cut(self, after: int) -> None:
+        """Remove the entries with larger positions."""
+
+    def deletions(self) -> list[Entry]:
+        """The entries of the kind "delete": each is erased with all before it once a snapshot follows it."""
+
+    def erase(self, until: int, refused: Sequence[int]) -> None:
+        """Remove entries up to a position and these refused ones, and overwrite their bytes in all files."""
+
+    def environments(self) -> list[tuple[int, dict[str, Any]]]:
+        """The environments in which entries were written, each with the position after which it began."""
+
+    def add_environment(self, after: int, environment: dict[str, Any]) -> None:
+        """Later entries are written in this environment."""
+
+    def nbytes(self) -> int:
+        """The size of its files or tables."""
+
+    def copy_to(self, path: str) -> None:
+        """Write a consistent copy of the journal, as a file that `SQLiteJournal` opens."""
+
+    def close(self) -> None:
+        """Release the files or the connection."""

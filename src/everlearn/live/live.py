@@ -1,0 +1,356 @@
+"""A durable learner in a folder: every change is on disk before the call returns."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from everlearn.core import validation
+from everlearn.core.delayed_labels import as_ids
+from everlearn.core.learner import Learner
+from everlearn.label_json import Label
+from everlearn.live import editing, folder, suggestion
+from everlearn.live.entries import Change
+from everlearn.live.journal import LiveError, Refused
+from everlearn.live.model import Mistake, Model
+from everlearn.live.published import LiveSnapshot, Publisher
+from everlearn.live.results import Asked, Corrected, Deleted, LiveTold
+from everlearn.live.statistics import DriftDetector
+from everlearn.live.storage import Storage
+from everlearn.live.writer import Call, Writer
+from everlearn.memory.labels import as_labels, shortened
+from everlearn.messages import is_whole
+from everlearn.notebook import card, curve
+
+__all__ = ["Live"]
+
+PATIENCE = 60.0  # seconds that a prediction waits for a position
+
+
+class Live:
+    """A learner whose every change is on disk before the call returns. `open_live` makes one.
+
+    Any number of threads may call it. One thread applies the changes in order; predictions use a copy and never wait
+    for a change that another thread makes. If a call is interrupted (Ctrl-C), its change is still applied.
+
+    request_id: a retry with the same request id is applied once, and gets the result of the first call. The last
+        10,000 request ids are remembered.
+    """
+
+    def __init__(
+        self, model: Model, storage: Storage, drift: DriftDetector | None = None, queue: int | None = None
+    ) -> None:
+        self._storage, self._process = storage, os.getpid()
+        if drift is not None:
+            model.statistics.attach(drift)
+        self._writer = Writer(model, storage, self._between, queue)
+        self._publisher = Publisher(model, self._writer.wake)
+        self._closed = False
+
+    # Changes.
+
+    def observe(
+        self,
+        x: Any,
+        y: Any,
+        ids: Any = None,
+        *,
+        t: Any = None,
+        request_id: str | None = None,
+        source: tuple[str, Any] | None = None,
+    ) -> None:
+        """Learn from a batch.
+
+        x, y, t: samples, labels and task, as for the learner's `observe`.
+        ids: one for each sample, by which it can be deleted or corrected later; the same id may come again.
+        source: the name of an outside source and the position in it after this batch, as JSON; see `sources`.
+        """
+        samples, labels = self._samples(x, "observe"), as_labels(y)
+        keys = None if ids is None else self._ids(ids, "observe", repeated=True)
+        self._same_length(samples, labels, "labels")
+        self._same_length(samples, labels if keys is None else keys, "ids")
+        task = None if t is None else validation.as_task(t, "Live.observe")
+        self._change("observe", samples, labels=labels, ids=keys, t=task, request=request_id, source=source)
+
+    def ask(self, ids: Any, x: Any, *, confidence: bool = False, request_id: str | None = None) -> Any:
+        """Predict, and store the samples by id until `tell` gives their labels.
+
+        With `confidence`, a pair: the labels, and the probability of each.
+        """
+        samples, keys = self._samples(x, "ask"), self._ids(ids, "ask")
+        self._same_length(samples, keys, "ids")
+        asked: Asked = self._change("ask", samples, confidence, ids=keys, request=request_id)
+        if not confidence:
+            return asked.labels
+        return asked.labels, np.array(asked.confidences or [], np.float32)
+
+    def tell(self, ids: Any, y: Any, t: Any = None, *, request_id: str | None = None) -> LiveTold:
+        """Learn, as one batch, from samples given to `ask` earlier; says which answers were right."""
+        keys, labels = self._ids(ids, "tell"), as_labels(y)
+        self._same_length(keys, labels, "labels", "ids")
+        task = None if t is None else validation.as_task(t, "Live.tell")
+        told: LiveTold = self._change("tell", ids=keys, labels=labels, t=task, request=request_id)
+        return told
+
+    def forget(self, label: Label, *, request_id: str | None = None) -> None:
+        """Remove a class: prototype, exemplars, counters, logit."""
+        self._change("forget", labels=as_labels([label]), request=request_id)
+
+    def delete(self, ids: Any, *, rebuild: bool = False, request_id: str | None = None) -> Deleted:
+        """Delete all samples that were observed or asked under these ids, also from every file in the folder.
+
+        The class means are computed anew. What the weights have learnt stays; with `rebuild`, a fresh network is
+        trained from the samples in memory. A snapshot follows at once, and the journal before it is erased.
+        """
+        return self._edit("delete", ids, rebuild, request_id)  # type: ignore[no-any-return]
+
+    def correct(
+        self, ids: Any, labels: Any, *, rebuild: bool = False, request_id: str | None = None
+    ) -> Corrected:
+        """Give samples in memory that were observed or told under these ids the right labels.
+
+        The class means are computed anew. What the weights have learnt stays, unless `rebuild` is set.
+        """
+        corrected = as_labels(labels)
+        self._same_length(self._ids(ids, "correct"), corrected, "labels", "ids")
+        return self._edit("correct", ids, rebuild, request_id, corrected)  # type: ignore[no-any-return]
+
+    def _edit(
+        self, kind: str, ids: Any, rebuild: bool, request: str | None, labels: list[Label] | None = None
+    ) -> Any:
+        if rebuild:
+            editing.can_rebuild(self.learner)
+        keys = self._ids(ids, kind)
+        return self._change(kind, ids=keys, labels=labels, rebuild=rebuild or None, request=request)
+
+    def _change(self, kind: str, x: Any = None, confidence: bool = False, **values: Any) -> Any:
+        request = values.get("request")
+        if request is not None and not isinstance(request, str):
+            raise ValueError(f"a request id is a str, not {shortened(request)}")
+        self._check_open()
+        return self._writer.submit(Call(Change.make(kind, x, **values), confidence=confidence))
+
+    # Predictions.
+
+    def predict(self, x: Any, *, confidence: bool = False, min_position: int | None = None) -> Any:
+        """The label of each sample, by a learner that includes every change that has returned.
+
+        confidence: whether to return a pair, the labels and the probability of each.
+        min_position: include the changes up to this position only, which may be faster under load; 0 for any.
+        """
+        return self.snapshot(self.position if min_position is None else min_position).predict(x, confidence)
+
+    def predict_proba(self, x: Any, *, min_position: int | None = None) -> NDArray[np.float32]:
+        """A row of probabilities per sample, over `classes`."""
+        return self.snapshot(self.position if min_position is None else min_position).predict_proba(x)
+
+    def snapshot(self, min_position: int = 0, timeout: float = PATIENCE) -> LiveSnapshot:
+        """The newest copy of the learner at hand, for predictions in any thread.
+
+        It may be some milliseconds old. If it does not include `min_position`, wait until one does.
+        """
+        self._check_open()
+        if min_position > 0:
+            return self._publisher.at_least(min_position, timeout)
+        return self._publisher.latest(self.position)
+
+    def suggest(self, n: int) -> list[Label]:
+        """The ids of the n waiting samples whose labels would teach the learner most, the best first."""
+        if not is_whole(n, least=0):
+            raise ValueError(f"Live.suggest takes a number of samples, not {shortened(n)}")
+        return suggestion.suggest(self.snapshot(self.position), self.learner.waiting.samples, int(n))
+
+    # What there is.
+
+    @property
+    def learner(self) -> Learner:
+        """The learner as it is now. To change it, use the methods of this object: they are in the journal."""
+        return self._model.learner
+
+    @property
+    def position(self) -> int:
+        """The position of the journal: the number of the last change that is applied and on disk."""
+        return self._model.position
+
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+        return self._storage.folder.path
+
+    @property
+    def classes(self) -> list[Label]:
+        """The labels seen so far, in the order first seen."""
+        return self.learner.classes
+
+    @property
+    def sources(self) -> dict[str, Any]:
+        """The last position of each outside source that `observe` was given, by name."""
+        with self._model.lock:
+            return dict(self._model.sources)
+
+    @property
+    def _model(self) -> Model:
+        return self._writer.model
+
+    def status(self) -> dict[str, Any]:
+        """What the learner holds and how well it does, as a dict."""
+        model, storage, learner = self._model, self._storage, self.learner
+        snapshot = self.snapshot(self.position)
+        with model.lock:
+            statistics = model.statistics
+            figures = {
+                "asked": statistics.asked,
+                "told": statistics.told,
+                "never_told": statistics.never_told(),
+                "accuracy": statistics.accuracy(),
+                "delay": statistics.delay(),
+                "refused": statistics.refused,
+                "alarms": statistics.alarms,
+                "sources": dict(model.sources),
+            }
+        return {
+            "folder": str(self.folder),
+            "position": snapshot.position,
+            "learner": learner.name,
+            "network": learner.network_name,
+            "batches": snapshot.batches,
+            "samples": snapshot.samples,
+            "classes": snapshot.classes,
+            "exemplars": snapshot.exemplars(),
+            "waiting": len(learner.waiting),
+            **figures,
+            "queue": self._writer.waiting(),
+            "snapshot": {
+                "position": storage.position,
+                "age": max(time.time() - storage.time, 0.0),
+                "error": storage.error,
+            },
+            "journal_bytes": storage.journal.nbytes(),
+            "seconds": {"step": self._writer.step_seconds, "commit": self._writer.commit_seconds},
+        }
+
+    def history(self) -> list[dict[str, Any]]:
+        """The last 1,000 events, the oldest first: new classes, refused changes, drift alarms, deletions."""
+        with self._model.lock:
+            return [dict(event) for event in self._model.statistics.events]
+
+    def curve(self) -> list[tuple[int, float, int, float]]:
+        """The accuracy over time: (position, time, labels told so far, accuracy of the last 1,000 answers)."""
+        with self._model.lock:
+            return list(self._model.statistics.points)
+
+    def confusion(self) -> dict[tuple[Label, Label], int]:
+        """How often a label got an answer, among the last 1,000 answers: {(label, answer): count}."""
+        with self._model.lock:
+            return self._model.statistics.confusion()
+
+    def mistakes(self) -> list[Mistake]:
+        """The last wrong answers since the folder was opened, the oldest first."""
+        with self._model.lock:
+            return list(self._model.mistakes)
+
+    def refused(self) -> list[Refused]:
+        """The last changes that the learner refused, with their samples and the reason; at most 100."""
+        self._check_open()
+        found: list[Refused] = self._storage.committer.submit(self._storage.journal.refused).result()
+        return found
+
+    # The folder.
+
+    def save(self) -> int:
+        """Write a snapshot of the learner to the folder now; returns its position."""
+        return int(self._between_changes(lambda: self._storage.save(self._model)))
+
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        """Copy the folder while it is in use; the copy can be opened with `open_live`."""
+        self._check_open()
+        folder.backup(self.folder, target)
+
+    def rollback(self, position: int) -> None:
+        """Go back to the state at an earlier position; all later changes are removed.
+
+        The journal reaches back to the older of two snapshots, and never behind a `delete`.
+        """
+        if not is_whole(position, least=0):
+            raise ValueError(f"a position is a whole number, not {shortened(position)}")
+        self._between_changes(lambda: self._roll_back(int(position)))
+
+    def _roll_back(self, position: int) -> None:
+        model = self._storage.rollback(self._model, position)
+        model.statistics.drift = self._model.statistics.drift
+        self._writer.model = model
+        self._publisher.replace(model)
+
+    def _between_changes(self, action: Any) -> Any:
+        self._check_open()
+        return self._writer.submit(Call(None, action))
+
+    def close(self) -> None:
+        """Finish what waits, write a snapshot, and release the folder. A second call does nothing."""
+        if self._closed or self._process != os.getpid():
+            return
+        self._closed = True
+        self._writer.close()
+        self._publisher.close()
+        try:
+            if not self._writer.is_broken:
+                self._storage.save(self._model)
+        finally:
+            self._storage.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"position {self.position:,}"
+        return f"Live({type(self.learner).__name__}, {str(self.folder)!r}, {state})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "position": f"{self.position:,}",
+            "samples": f"{self.learner.samples:,}",
+            "classes": len(self.classes),
+        }
+        points = [(float(told), accuracy) for _, _, told, accuracy in self.curve()]
+        return card(repr(self), facts, curve(points, "accuracy of the last 1,000 answers"))
+
+    # Inside.
+
+    def _between(self, busy: bool) -> None:
+        """In the thread that changes the learner, after each group of changes."""
+        self._publisher.between(self._model, busy)
+        self._storage.after_change(self._model)
+
+    def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise LiveError("a live learner can't be used in a forked process: open the folder there")
+        if self._closed:
+            raise LiveError("this live learner is closed: open the folder again")
+
+    def _samples(self, x: Any, method: str) -> Any:
+        own = isinstance(self.learner.given, nn.Module)
+        samples = validation.as_samples(x, f"Live.{method}", keep_integers=own)
+        validation.check_tensor(
+            samples, f"Live.{method}", self.learner.sample_shape, self.learner.sample_type
+        )
+        return samples
+
+    def _ids(self, ids: Any, method: str, repeated: bool = False) -> list[Label]:
+        return as_ids(ids, f"Live.{method}", repeated)
+
+    def _same_length(
+        self, first: Sequence[Any] | Any, second: Iterable[Any], name: str, of: str = "samples"
+    ) -> None:
+        count = len(list(second))
+        if len(first) != count:
+            raise ValueError(f"Live got {len(first)} {of} but {count} {name}")

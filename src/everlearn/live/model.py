@@ -1,0 +1,210 @@
+"""A learner and everything that is derived from its journal: a replay of the same entries gives the same model."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from everlearn.checkpoint import CheckpointError, State
+from everlearn.core.learner import Learner
+from everlearn.core.state import finite_state_of, under
+from everlearn.label_json import Label
+from everlearn.live import editing
+from everlearn.live.entries import Change, Entry
+from everlearn.live.results import Asked, LiveTold, Requests
+from everlearn.live.sample_index import SampleIndex
+from everlearn.live.statistics import Statistics
+from everlearn.transaction import atomic
+
+__all__ = ["Mistake", "Model", "position_in"]
+
+PREFIX = "live."  # of what a snapshot holds besides the learner's state
+MOST_MISTAKES = 24
+
+
+class Mistake(NamedTuple):
+    """A wrong answer: its id, the label, the answer, the sample, and the position of the label in the journal."""
+
+    id: Label
+    label: Label
+    answer: Label
+    sample: Tensor
+    position: int
+
+
+class Model:
+    """A learner, its statistics, the ids of its samples, and the results of the last requests.
+
+    position: of the last entry that was applied.
+    sources: the last position of each outside source that an entry came with.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self.statistics = Statistics()
+        self.index = SampleIndex()
+        self.requests = Requests()
+        self.sources: dict[str, Any] = {}
+        self.mistakes: deque[Mistake] = deque(maxlen=MOST_MISTAKES)
+        self.position = 0
+        self.lock = threading.Lock()  # held while anything but the learner changes
+
+    def apply(
+        self, entry: Entry, durable: Callable[[], object] = lambda: None, confidence: bool = False
+    ) -> Any:
+        """Make the change of an entry; returns the result of the call.
+
+        If it raises an error, the learner is unchanged.
+        durable: waits until the entry is on disk, and raises an error if it can't be; then nothing changes.
+        """
+        change = entry.change
+        if change.kind in ("delete", "correct"):  # rare changes, which are not undone
+            durable()
+            result = self._edit(change)
+        else:
+            result = _together(self.learner, lambda: self._learn(change, confidence), durable)
+        with self.lock:
+            return self._record(entry, result)
+
+    def _learn(self, change: Change, confidence: bool) -> Any:
+        """The changes that a learner makes by itself."""
+        learner, task = self.learner, change.values.get("t")
+        if change.kind == "observe":
+            return learner.observe(change.x(), change.labels, task)
+        if change.kind == "ask":
+            shares = None
+            if confidence:
+                x = change.x()
+                shares = learner.predict_proba(x).max(1).tolist() if learner.labels else [0.0] * len(x)
+            return Asked(learner.ask(change.ids, change.x()), shares)
+        if change.kind == "tell":
+            waiting = learner.waiting.samples
+            told = learner.tell(change.ids, change.labels, task)
+            return told, [waiting[key] for key in told.learnt]
+        (label,) = change.labels
+        return learner.forget(label)
+
+    def _edit(self, change: Change) -> Any:
+        rebuild = change.values.get("rebuild", False)
+        assert change.ids is not None
+        if change.kind == "delete":
+            return editing.delete(self.learner, self.index, change.ids, rebuild)
+        return editing.correct(self.learner, self.index, change.ids, change.labels, rebuild)
+
+    def _record(self, entry: Entry, result: Any) -> Any:
+        """Record a change that was made: nothing here can fail."""
+        change, statistics, at = entry.change, self.statistics, (entry.position, entry.time)
+        ids = change.ids
+        if change.kind == "observe":
+            statistics.learnt(change.labels, *at)
+            if ids is not None:
+                self._index(ids, change.x())
+        elif change.kind == "ask":
+            assert ids is not None
+            statistics.answered(ids, result.labels, entry.time, self.learner.waiting.samples)
+        elif change.kind == "tell":
+            result = self._record_told(entry, *result)
+        elif change.kind == "forget":
+            statistics.event("forgotten", *at, label=change.labels[0])
+        else:
+            assert ids is not None
+            if change.kind == "delete":
+                gone = set(ids)
+                statistics.removed(ids)
+                self.requests.forget_ids()
+                self.mistakes = deque((each for each in self.mistakes if each.id not in gone), MOST_MISTAKES)
+            statistics.event(f"{change.kind}ed", *at, exemplars=result.exemplars)
+        self._finish(entry)
+        if change.request_id is not None:
+            self.requests.add(change.request_id, change.kind, result)
+        return result
+
+    def _record_told(self, entry: Entry, told: Any, samples: list[Tensor]) -> LiveTold:
+        labels = dict(zip(entry.change.ids or (), entry.change.labels, strict=True))
+        self.statistics.learnt([labels[key] for key in told.learnt], entry.position, entry.time)
+        right: list[Label] = []
+        wrong: list[Label] = []
+        for key, sample in zip(told.learnt, samples, strict=True):
+            answer = self.statistics.label_told(key, labels[key], entry.position, entry.time)
+            if answer is not None:
+                (right if answer.right else wrong).append(key)
+                if not answer.right:
+                    self.mistakes.append(Mistake(key, *answer[:2], sample, entry.position))
+        if samples:
+            self._index(told.learnt, torch.stack(samples))
+        return LiveTold.make(told.learnt, told.missing, right, wrong)
+
+    def refuse(self, entry: Entry, error: Exception) -> None:
+        """Record that the learner refused a change."""
+        kind, request = entry.change.kind, entry.change.request_id
+        with self.lock:
+            self.statistics.refused += 1
+            self.statistics.event("refused", entry.position, entry.time, change=kind, reason=str(error))
+            self._finish(entry)
+            if request is not None and isinstance(error, ValueError):  # others may pass
+                self.requests.add(request, kind, error)
+
+    def _finish(self, entry: Entry) -> None:
+        self.position = entry.position
+        source = entry.change.values.get("source")
+        if source is not None:
+            self.sources[source[0]] = source[1]
+
+    def _index(self, ids: list[Label], x: Tensor) -> None:
+        memory = editing.memory_of(self.learner)
+        if memory is not None:
+            self.index.add(ids, x, lambda: memory.stored()[0])
+
+    # State.
+
+    def state(self, time: float) -> State:
+        """The state of the learner, with the position and everything else under names that begin with "live."."""
+        record = {
+            "position": self.position,
+            "time": time,
+            "statistics": self.statistics.state(),
+            "requests": self.requests.state(),
+            "sources": self.sources,
+        }
+        index = {f"{PREFIX}index.{name}": part for name, part in self.index.state().items()}
+        content = bytearray(json.dumps(record).encode(errors="surrogatepass"))
+        return {
+            **finite_state_of(self.learner),
+            f"{PREFIX}record": torch.frombuffer(content, dtype=torch.uint8),
+            **index,
+        }
+
+    def restore(self, state: State) -> None:
+        """Load everything but the learner from what `state` returned."""
+        record = _record(state)
+        self.statistics.restore(record["statistics"])
+        self.requests.restore(record["requests"])
+        self.sources, self.position = record["sources"], record["position"]
+        self.index.restore(under(f"{PREFIX}index.", state))
+
+
+def position_in(state: State) -> int:
+    """The position of the journal in a snapshot."""
+    return int(_record(state)["position"])
+
+
+def _record(state: State) -> dict[str, Any]:
+    try:
+        content = bytes(state[f"{PREFIX}record"].numpy()).decode(errors="surrogatepass")
+        return dict(json.loads(content))
+    except (KeyError, ValueError, RecursionError):
+        raise CheckpointError("this is the state of a learner, but not a snapshot of a live one") from None
+
+
+@atomic
+def _together(learner: Learner, change: Callable[[], Any], durable: Callable[[], object]) -> Any:
+    """Make a change of the learner that is undone if it can't be made durable."""
+    result = change()
+    durable()
+    return result

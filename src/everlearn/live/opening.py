@@ -1,0 +1,132 @@
+"""Open the folder of a live learner: create it, or recover it exactly as it was."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import time
+import warnings
+import weakref
+from typing import Any
+
+import numpy as np
+import torch
+
+from everlearn import __version__
+from everlearn.core.learner import Learner
+from everlearn.live.folder import Folder
+from everlearn.live.journal import Journal, LiveError
+from everlearn.live.live import Live
+from everlearn.live.model import Model
+from everlearn.live.sqlite_journal import SQLiteJournal
+from everlearn.live.statistics import DriftDetector
+from everlearn.live.storage import Storage
+from everlearn.memory.labels import shortened
+from everlearn.messages import is_whole
+
+__all__ = ["open_live"]
+
+
+def open_live(
+    folder: str | os.PathLike[str],
+    learner: Learner | None = None,
+    *,
+    snapshot_every: int = 1000,
+    drift: DriftDetector | None = None,
+    queue: int | None = None,
+) -> Live:
+    """Open a durable learner: in a new folder with this learner, or as it was in an existing folder.
+
+    learner: needed for a new folder. For an existing one, a fresh learner of the same class, network and settings,
+        into which the state is loaded; it is needed only if the network is your own module.
+    snapshot_every: changes from one snapshot on disk to the next. More make opening after a kill slower.
+    drift: a drift detector of River's; it is updated with every answer whose label is told.
+    queue: calls that may wait; further ones raise `Busy`. None for any number.
+
+    >>> import tempfile
+    >>> from everlearn import CoPE
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open_live(folder, CoPE("mlp", memory_size=10, hidden=16)) as live:
+    ...         live.observe(torch.eye(2), ["left", "right"])
+    ...     with open_live(folder) as live:
+    ...         print(live.position, live.predict(torch.eye(2)))
+    1 ['left', 'right']
+    """
+    if learner is not None and not isinstance(learner, Learner):
+        raise ValueError(f"open_live takes a learner such as CoPE(...), not {shortened(learner)}")
+    if not is_whole(snapshot_every, least=1):
+        raise ValueError(f"snapshot_every is a whole number of at least 1, not {shortened(snapshot_every)}")
+    place = Folder(folder)
+    try:
+        if place.is_new and learner is None:
+            raise LiveError(f"{place.path} holds no learner yet: give one, open_live(folder, CoPE(...))")
+        if not place.is_new and learner is not None and (learner.batches or len(learner.waiting)):
+            raise LiveError(
+                f"{place.path} holds a learner already, and the given one has learnt, too: "
+                "open_live(folder) opens the first; give another folder for the second"
+            )
+        journal: Journal = SQLiteJournal(place.path)
+    except BaseException:
+        place.close()
+        raise
+    storage = Storage(place, journal, int(snapshot_every))
+    try:
+        model = (
+            _create(storage, learner) if place.is_new and learner is not None else _recover(storage, learner)
+        )
+        live = Live(model, storage, drift, queue)
+    except BaseException:
+        storage.close()
+        raise
+    _close_at_exit(live)
+    return live
+
+
+def _create(storage: Storage, learner: Learner) -> Model:
+    storage.journal.cut(0)  # of a process that was killed while it created the folder
+    storage.journal.add_environment(0, _environment(learner))
+    return storage.create(learner)
+
+
+def _recover(storage: Storage, learner: Learner | None) -> Model:
+    known = storage.journal.environments()
+    device = known[-1][1].get("device", "auto") if known else "auto"
+    model = storage.recover(learner, device)
+    environment, snapshot = _environment(model.learner), storage.position
+    differences = storage.differences(snapshot, environment)
+    if differences:
+        if model.position > snapshot:
+            words = (
+                f"{storage.folder.path}: {model.position - snapshot:,} changes were replayed in another environment "
+                f"({'; '.join(differences)}): the learner may differ in the last bits from the one that was stopped"
+            )
+            warnings.warn(words, stacklevel=3)
+            model.statistics.event("environment", model.position, time.time(), differences=differences)
+        storage.journal.add_environment(model.position, environment)
+    storage.finish_deletions(model)
+    return model
+
+
+def _environment(learner: Learner) -> dict[str, Any]:
+    """What the bits of a step depend on."""
+    return {
+        "everlearn": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "cpu": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "threads": learner.settings.threads,
+        "device": str(learner.device),
+    }
+
+
+def _close_at_exit(live: Live) -> None:
+    """Close a live learner when the interpreter exits, if it is still open then."""
+    reference = weakref.ref(live)
+
+    def close() -> None:
+        still = reference()
+        if still is not None:
+            still.close()
+
+    atexit.register(close)

@@ -1,0 +1,243 @@
+"""The journal in one SQLite file: write-ahead log, `synchronous = full`, so that a commit is on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from everlearn.live.entries import Change, Entry
+from everlearn.live.journal import LiveError, Refused
+
+__all__ = ["FILE", "SQLiteJournal"]
+
+FILE = "journal.sqlite"
+PATIENCE = 10.0  # seconds that a write waits for a backup in another process
+PAGES = 4000  # of the log, before they are copied to the database
+MOST_REFUSED = 100  # refused entries that are kept
+READ = 64  # rows fetched at a time
+ZEROS = 2**20  # bytes written at a time to overwrite free pages
+
+TABLES = """
+create table if not exists entries (
+    position integer primary key, time real not null, kind text not null, detail text not null,
+    samples blob, checksum integer not null
+);
+create table if not exists refused (
+    position integer primary key, time real not null, kind text not null, detail text not null,
+    samples blob, checksum integer not null, reason text not null
+);
+create table if not exists environments (
+    number integer primary key, after integer not null, environment text not null
+);
+create table if not exists bounds (removed integer not null, last integer not null);
+insert into bounds select 0, 0 where not exists (select * from bounds);
+"""
+# Messages for SQLite's errors, by the beginning of their names.
+SENTENCES = {
+    "SQLITE_BUSY": "is locked by another process: wait until that ends, and call again",
+    "SQLITE_FULL": "can't be written, since the disk is full: make room, and call again",
+    "SQLITE_IOERR": "can't be read or written, since the disk fails or is full: check it, and call again",
+    "SQLITE_READONLY": "can only be read: make the file and its folder writable",
+    "SQLITE_CANTOPEN": "can't be opened: check the permissions of the file and its folder",
+    "SQLITE_CORRUPT": "is damaged: restore a backup of the folder",
+    "SQLITE_NOTADB": "is not a journal: restore a backup of the folder",
+}
+
+
+class SQLiteJournal:
+    """A journal in a folder; the file is created if it does not exist."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.path = Path(folder) / FILE
+        with self._sentence():
+            self._connection = sqlite3.connect(
+                self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+            )
+            self._connection.execute("pragma journal_mode = wal")
+            self._connection.execute("pragma synchronous = full")
+            self._connection.execute("pragma secure_delete = off")  # `erase` overwrites what it removes
+            self._connection.execute(f"pragma wal_autocheckpoint = {PAGES}")
+            self._connection.execute("pragma temp_store = memory")  # so that VACUUM leaves no file elsewhere
+            self._connection.executescript(f"begin immediate; {TABLES} commit;")
+
+    @contextmanager
+    def _sentence(self) -> Iterator[None]:
+        """Errors of SQLite become a LiveError in one sentence."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", "")
+            words = next((text for kind, text in SENTENCES.items() if name.startswith(kind)), None)
+            raise LiveError(f"{self.path} {words or f'can not be used ({error})'}") from None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._sentence():
+            self._connection.execute("begin immediate")
+            try:
+                yield self._connection
+                self._connection.execute("commit")
+            except BaseException:
+                if self._connection.in_transaction:  # SQLite itself rolls back when the disk is full
+                    self._connection.execute("rollback")
+                raise
+
+    # Entries.
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Add entries, all or none."""
+        with self._transaction() as connection:
+            connection.executemany(
+                "insert into entries values (?, ?, ?, ?, ?, ?)", (entry.row() for entry in entries)
+            )
+            connection.execute("update bounds set last = ?", (entries[-1].position,))
+
+    def entries(self, after: int) -> Iterator[Entry]:
+        """The entries with larger positions, in order; a damaged one raises a LiveError."""
+        while True:
+            with self._sentence():
+                rows = self._connection.execute(
+                    f"select * from entries where position > ? order by position limit {READ}", (after,)
+                ).fetchall()
+            if not rows:
+                return
+            for row in rows:
+                entry = _entry(row)
+                if entry.checksum() != row[5]:
+                    raise LiveError(
+                        f"{self.path} is damaged: entry {entry.position} has another checksum than its content; "
+                        "restore a backup of the folder"
+                    )
+                yield entry
+            after = rows[-1][0]
+
+    def bounds(self) -> tuple[int, int]:
+        """The position up to which entries were removed, and the position of the last entry."""
+        with self._sentence():
+            removed, last = self._connection.execute("select removed, last from bounds").fetchone()
+        return removed, last
+
+    def refuse(self, position: int, reason: str) -> None:
+        """Set an entry aside; only the last ones are kept."""
+        with self._transaction() as connection:
+            connection.execute(
+                "insert into refused select *, ? from entries where position = ?", (reason, position)
+            )
+            connection.execute("delete from entries where position = ?", (position,))
+            connection.execute(
+                "delete from refused where position not in "
+                f"(select position from refused order by position desc limit {MOST_REFUSED})"
+            )
+
+    def refused(self) -> list[Refused]:
+        """The entries that were set aside last, the oldest first."""
+        with self._sentence():
+            rows = self._connection.execute("select * from refused order by position").fetchall()
+        return [Refused(_entry(row), row[6]) for row in rows]
+
+    def trim(self, until: int, most: int) -> bool:
+        """Remove entries up to a position, at most so many of them; whether all are removed."""
+        with self._transaction() as connection:
+            row = connection.execute(
+                "select max(position), count(*) from "
+                "(select position from entries where position <= ? order by position limit ?)",
+                (until, most),
+            ).fetchone()
+            done = row[1] < most
+            reached = until if done else row[0]
+            connection.execute("delete from entries where position <= ?", (reached,))
+            connection.execute("update bounds set removed = max(removed, ?)", (reached,))
+        return bool(done)
+
+    def cut(self, after: int) -> None:
+        """Remove the entries with larger positions."""
+        with self._transaction() as connection:
+            connection.execute("delete from entries where position > ?", (after,))
+            connection.execute("delete from refused where position > ?", (after,))
+            connection.execute("update bounds set last = ?", (after,))
+
+    def deletions(self) -> list[Entry]:
+        """The entries of the kind "delete"."""
+        with self._sentence():
+            rows = self._connection.execute("select * from entries where kind = 'delete' order by position")
+            return [_entry(row) for row in rows.fetchall()]
+
+    def erase(self, until: int, refused: Sequence[int]) -> None:
+        """Remove entries up to a position and these refused ones, and overwrite their bytes in all files.
+
+        Deleted rows are overwritten with zeros, so are the free pages that earlier rows have left; then the file is
+        packed and the log is emptied.
+        """
+        with self._sentence():
+            self._connection.execute("pragma secure_delete = on")
+        try:
+            with self._transaction() as connection:
+                connection.execute("delete from entries where position <= ?", (until,))
+                connection.executemany(
+                    "delete from refused where position = ?", [(each,) for each in refused]
+                )
+                connection.execute(
+                    "update bounds set removed = max(removed, ?), last = max(last, ?)", (until, until)
+                )
+            with self._sentence():
+                self._overwrite_free_pages()
+                self._connection.execute("vacuum")
+                self._connection.execute("pragma wal_checkpoint(truncate)")
+        finally:
+            with self._sentence():
+                self._connection.execute("pragma secure_delete = off")
+
+    def _overwrite_free_pages(self) -> None:
+        """Fill the free pages with zeros: they may hold rows that were trimmed without being overwritten."""
+        free, size = (
+            self._connection.execute(f"pragma {name}").fetchone()[0]
+            for name in ("freelist_count", "page_size")
+        )
+        self._connection.execute("create table zeros (bytes blob)")
+        for _ in range(-(-free * size // ZEROS)):
+            self._connection.execute("insert into zeros values (zeroblob(?))", (ZEROS,))
+        self._connection.execute("drop table zeros")
+
+    # Environments.
+
+    def environments(self) -> list[tuple[int, dict[str, Any]]]:
+        """The environments in which entries were written, each with the position after which it began."""
+        with self._sentence():
+            rows = self._connection.execute("select after, environment from environments order by number")
+            return [(after, json.loads(text)) for after, text in rows.fetchall()]
+
+    def add_environment(self, after: int, environment: dict[str, Any]) -> None:
+        """Later entries are written in this environment."""
+        with self._transaction() as connection:
+            connection.execute("delete from environments where after >= ?", (after,))
+            connection.execute(
+                "insert into environments (after, environment) values (?, ?)",
+                (after, json.dumps(environment)),
+            )
+
+    # The file.
+
+    def nbytes(self) -> int:
+        """The size of the database and its log."""
+        files = (self.path, self.path.with_name(FILE + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def copy_to(self, path: str) -> None:
+        """Write a consistent copy of the journal; other processes may write to it meanwhile."""
+        with self._sentence(), closing(sqlite3.connect(path)) as target:
+            self._connection.backup(target)
+
+    def close(self) -> None:
+        """Close the file; the log is copied into it."""
+        with self._sentence():
+            self._connection.close()
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    position, time, kind, detail, samples, *_ = row
+    return Entry(position, time, Change(kind, detail, samples))

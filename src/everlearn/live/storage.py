@@ -1,0 +1,208 @@
+"""What a live learner has on disk: journal and snapshots; writing snapshots, erasing, recovery and rollback."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+
+from everlearn.checkpoint import CheckpointError, State
+from everlearn.core.learner import Learner
+from everlearn.learners import load
+from everlearn.live.entries import Entry
+from everlearn.live.folder import Folder
+from everlearn.live.journal import Journal, LiveError
+from everlearn.live.model import Model
+from everlearn.live.worker import Worker
+
+__all__ = ["Storage"]
+
+TRIMMED = 50  # entries removed at a time, so that calls can be journaled in between
+
+
+class Storage:
+    """The journal and the snapshots of a live learner.
+
+    every: changes from one snapshot to the next.
+    committer: the thread that uses the journal.
+    """
+
+    def __init__(self, folder: Folder, journal: Journal, every: int) -> None:
+        self.folder, self.journal, self.every = folder, journal, every
+        self.committer = Worker("journal")
+        self._snapshots = Worker("snapshots")
+        self._running: Future[None] | None = None  # the snapshot that is being written
+        self.position, self.time = 0, 0.0  # of the newest snapshot
+        self.error: str | None = None  # why the last one could not be written
+
+    # Snapshots.
+
+    def after_change(self, model: Model) -> None:
+        """Begin to write a snapshot if enough has changed since the last one. It is written in another thread."""
+        if model.position - self.position < self.every or (self._running and not self._running.done()):
+            return
+        try:
+            state = model.state(time.time())
+        except CheckpointError as error:  # the network has diverged
+            self._failed(model, str(error))
+            return
+        self._running = self._snapshots.submit(self._write_and_trim, model, state)
+
+    def _write_and_trim(self, model: Model, state: State) -> None:
+        try:
+            self.folder.write(state)
+        except (LiveError, CheckpointError) as error:
+            self._failed(model, str(error))
+            return
+        self._written(model)
+        self._trim()
+
+    def save(self, model: Model) -> int:
+        """Write a snapshot now; returns its position."""
+        self.settle()
+        if model.position not in self.folder.positions():
+            self.folder.write(model.state(time.time()))
+        self._written(model)
+        self._trim()
+        return model.position
+
+    def _written(self, model: Model) -> None:
+        self.position, self.time, self.error = self.folder.positions()[0], time.time(), None
+
+    def _failed(self, model: Model, reason: str) -> None:
+        self.error = reason
+        self.position = model.position  # try again after as many changes
+        with model.lock:
+            model.statistics.event("snapshot failed", model.position, time.time(), reason=reason)
+
+    def _trim(self) -> None:
+        """Remove what is behind the older snapshot."""
+        older = self.folder.keep_newest()
+        while not self.committer.submit(self.journal.trim, older, TRIMMED).result():
+            pass
+
+    def settle(self) -> None:
+        """Wait until no snapshot is being written."""
+        if self._running is not None:
+            self._running.result()
+
+    # Deletion.
+
+    def erase(self, model: Model, deletions: Sequence[Entry]) -> None:
+        """Write a snapshot, and overwrite everything older."""
+        self.settle()
+        gone = {key for entry in deletions for key in entry.change.ids or ()}
+        self.folder.write(model.state(time.time()))
+        self.folder.erase_before(model.position)
+        refused = [
+            each.entry.position
+            for each in self.committer.submit(self.journal.refused).result()
+            if gone.intersection(each.entry.change.ids or ())
+        ]
+        self.committer.submit(self.journal.erase, model.position, refused).result()
+        self._written(model)
+
+    # Recovery.
+
+    def create(self, learner: Learner) -> Model:
+        """Store a learner in a new folder."""
+        model = Model(learner)
+        try:
+            self.folder.write(model.state(time.time()))
+        except CheckpointError as error:
+            raise LiveError(f"this learner can't be stored: {error}") from None
+        self.folder.finish()
+        self._written(model)
+        return model
+
+    def recover(self, learner: Learner | None, device: str, until: int | None = None) -> Model:
+        """Load the newest valid snapshot, and replay the journal from there, up to a position.
+
+        learner: into which the state is loaded; None for a new one.
+        """
+        model = self._load(learner, device, until)
+        for entry in self.journal.entries(model.position):
+            if until is not None and entry.position > until:
+                break
+            self._replay(model, entry)
+        _, last = self.journal.bounds()
+        model.position = max(model.position, last if until is None else until)  # the last may be refused
+        return model
+
+    def _load(self, learner: Learner | None, device: str, until: int | None) -> Model:
+        errors: list[str] = []
+        removed, _ = self.journal.bounds()
+        for position in self.folder.positions():
+            if (until is not None and position > until) or position < removed:
+                continue
+            try:
+                state = self.folder.read(position)
+                if learner is None:
+                    loaded = load(self.folder.snapshot(position), device=device)
+                else:
+                    learner.load_state_dict(state)
+                    loaded = learner
+                model = Model(loaded)
+                model.restore(state)
+            except CheckpointError as error:
+                errors.append(str(error))
+                continue
+            self.position, self.time = position, os.stat(self.folder.snapshot(position)).st_mtime
+            return model
+        raise LiveError(
+            f"{self.folder.path} can't be opened: {errors[0] if errors else 'it has no snapshot'}"
+        )
+
+    def _replay(self, model: Model, entry: Entry) -> None:
+        try:
+            model.apply(entry)
+        except ValueError as error:  # refused; the process ended before that was marked
+            self.journal.refuse(entry.position, str(error))
+            model.refuse(entry, error)
+        except Exception as error:
+            raise LiveError(f"entry {entry.position} of the journal can't be replayed: {error}") from error
+
+    def finish_deletions(self, model: Model) -> None:
+        """Erase what a process that was killed had deleted."""
+        deletions = self.journal.deletions()
+        if deletions:
+            self.erase(model, deletions)
+
+    def rollback(self, model: Model, position: int) -> Model:
+        """Go back to the state at an earlier position."""
+        self.settle()
+        possible = [each for each in self.folder.positions() if each >= self.journal.bounds()[0]]
+        if not possible or not min(possible) <= position <= model.position:
+            raise ValueError(
+                f"position {position} can't be restored: the journal goes from {min(possible, default=0)} to "
+                f"{model.position}"
+            )
+        earlier = self.recover(model.learner, "", position)
+        self.folder.write(earlier.state(time.time()))
+        self.folder.remove_after(position)
+        self.journal.cut(position)
+        self._written(earlier)
+        return earlier
+
+    def close(self) -> None:
+        """End the threads, close the journal, and release the folder."""
+        self._snapshots.close()
+        self.committer.close()
+        self.journal.close()
+        self.folder.close()
+
+    def differences(self, after: int, environment: dict[str, object]) -> list[str]:
+        """How the environments of the entries after a position differ from this one, in words."""
+        found = self.journal.environments()
+        used: Iterable[dict[str, object]] = [
+            each for i, (_, each) in enumerate(found) if i + 1 == len(found) or found[i + 1][0] > after
+        ]
+        return sorted(
+            {
+                f"{name} {each.get(name)} then, {environment.get(name)} now"
+                for each in used
+                for name in environment
+                if each.get(name) != environment.get(name)
+            }
+        )

@@ -1,0 +1,238 @@
+"""The one thread that changes a live learner: it takes calls in order, journals them, and applies them.
+
+All calls that wait are journaled in one commit, which runs in a thread of its own while the first of them is applied.
+A call returns when it is applied and on disk.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from everlearn.live.entries import Change, Entry
+from everlearn.live.journal import Journal, LiveError
+from everlearn.live.model import Model
+from everlearn.live.storage import Storage
+from everlearn.live.worker import Worker
+
+__all__ = ["Busy", "Call", "Writer"]
+
+GROUP = 64  # calls in one commit
+GROUP_BYTES = 2**24
+
+
+class Busy(LiveError):
+    """Too many calls wait to be applied; try again later."""
+
+
+class Call:
+    """A change that waits to be applied, or an action that runs between two changes."""
+
+    def __init__(
+        self, change: Change | None, action: Callable[[], Any] | None = None, confidence: bool = False
+    ) -> None:
+        self.change, self.action, self.confidence = change, action, confidence
+        self.future: Future[Any] = Future()
+        self.repeats: list[Call] = []  # the same request again, while this one waits
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing may be journaled behind it before it is done."""
+        return self.change is None or self.change.kind == "delete"
+
+    def succeed(self, result: Any) -> None:
+        """Give the result to the caller."""
+        for call in (self, *self.repeats):
+            call.future.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Raise an error in the caller."""
+        for call in (self, *self.repeats):
+            call.future.set_exception(error)
+
+
+class Writer:
+    """Applies calls one after the other, in one thread.
+
+    between: called after each group of calls, and when `wake` was called. It gets whether other calls wait.
+    most: calls that may wait; None for any number.
+    """
+
+    def __init__(
+        self, model: Model, storage: Storage, between: Callable[[bool], None], most: int | None
+    ) -> None:
+        self.model, self._storage, self._between, self._most = model, storage, between, most
+        self.journal: Journal = storage.journal
+        self.step_seconds = self.commit_seconds = 0.0  # rolling means
+        self._committer: Worker = storage.committer
+        self._calls: deque[Call] = deque()
+        self._condition = threading.Condition()
+        self._woken = self._closing = False
+        self._broken: str | None = None
+        self._counts = model.learner.batches, model.learner.samples
+        self._thread = threading.Thread(target=self._run, name="everlearn learner", daemon=True)
+        self._thread.start()
+
+    # For callers, in any thread.
+
+    def submit(self, call: Call) -> Any:
+        """Wait until a call is applied and durable; returns its result or raises its error."""
+        with self._condition:
+            if self._closing:
+                raise LiveError("this live learner is closed: open the folder again")
+            if self._most is not None and len(self._calls) >= self._most:
+                raise Busy(f"{len(self._calls)} calls wait already: try again later")
+            self._calls.append(call)
+            self._condition.notify()
+        return call.future.result()
+
+    def wake(self) -> None:
+        """Call `between` soon."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the learner is no longer the one of the journal."""
+        return self._broken is not None
+
+    def waiting(self) -> int:
+        """The number of calls that wait."""
+        return len(self._calls)
+
+    def close(self) -> None:
+        """Apply what waits, and end the thread."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        self._thread.join()
+
+    # In the thread.
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not (self._calls or self._woken or self._closing):
+                    self._condition.wait()
+                group = self._take()
+                self._woken = False
+                if not group and self._closing:
+                    return
+            self._process(group)
+            self._between(bool(self._calls))
+
+    def _take(self) -> list[Call]:
+        """The calls of the next commit."""
+        group: list[Call] = []
+        size = 0
+        while self._calls and len(group) < GROUP and size < GROUP_BYTES:
+            if group and self._calls[0].is_alone:
+                break
+            call = self._calls.popleft()
+            group.append(call)
+            if call.is_alone:
+                break
+            size += len(call.change.samples or b"") if call.change is not None else 0
+        return group
+
+    def _process(self, group: list[Call]) -> None:
+        try:
+            self._check()
+            if group and group[0].action is not None:
+                group[0].succeed(group[0].action())
+                self._counts = self.model.learner.batches, self.model.learner.samples
+            else:
+                self._apply(self._without_repeats(group))
+        except BaseException as error:  # of a check or an action; those of changes are handled in `_apply`
+            for call in group:
+                if not call.future.done():
+                    call.fail(error)
+
+    def _check(self) -> None:
+        """Raise an error if the learner is no longer the one of the journal."""
+        learner = self.model.learner
+        if self._broken is None and self._counts != (learner.batches, learner.samples):
+            self._broken = "the learner was changed by a call of its own, which the journal does not hold"
+        if self._broken is not None:
+            raise LiveError(f"{self._broken}: close this live learner and open the folder again")
+
+    def _without_repeats(self, group: list[Call]) -> list[Call]:
+        """The calls that are no retries of an earlier request; retries get its result."""
+        first: dict[str, Call] = {}
+        left: list[Call] = []
+        for call in group:
+            assert call.change is not None
+            request = call.change.request_id
+            if request is not None and request in self.model.requests:
+                try:
+                    call.succeed(self.model.requests.result(request, call.change.kind))
+                except ValueError as error:
+                    call.fail(error)
+            elif request is not None and request in first:
+                first[request].repeats.append(call)
+            else:
+                left.append(call)
+                if request is not None:
+                    first[request] = call
+        return left
+
+    def _apply(self, calls: list[Call]) -> None:
+        """Journal calls in one commit, and apply them one by one."""
+        if not calls:
+            return
+        now = time.time()
+        entries = [
+            Entry(self.model.position + i, now, call.change)
+            for i, call in enumerate(calls, 1)
+            if call.change is not None
+        ]
+        commit = self._committer.submit(self._append, entries)
+        for i, (call, entry) in enumerate(zip(calls, entries, strict=True)):
+            try:
+                started = time.perf_counter()
+                result = self.model.apply(entry, commit.result, call.confidence)
+                self.step_seconds = _mean(self.step_seconds, time.perf_counter() - started)
+                if entry.change.kind == "delete":
+                    self._storage.erase(self.model, [entry])
+            except Exception as error:
+                if not self._refuse(call, entry, commit, error):
+                    for other in calls[i:]:
+                        other.fail(error)
+                    return
+            else:
+                self._counts = self.model.learner.batches, self.model.learner.samples
+                call.succeed(result)
+
+    def _append(self, entries: list[Entry]) -> None:
+        started = time.perf_counter()
+        self.journal.append(entries)
+        self.commit_seconds = _mean(self.commit_seconds, time.perf_counter() - started)
+
+    def _refuse(self, call: Call, entry: Entry, commit: Future[None], error: Exception) -> bool:
+        """Set a call aside that the learner refused; False if nothing could be written."""
+        if commit.exception() is not None:
+            return False
+        if self.model.position >= entry.position:  # applied, but old files could not be erased
+            if entry.change.request_id is not None:
+                self.model.requests.drop(entry.change.request_id)  # a retry erases them
+            call.fail(
+                LiveError(f"deleted, but older files still hold the samples: {error}; call delete again")
+            )
+            return True
+        try:
+            self._committer.submit(self.journal.refuse, entry.position, str(error)).result()
+        except LiveError as failure:
+            self._broken = f"a refused change could not be marked in the journal ({failure})"
+        self.model.refuse(entry, error)
+        call.fail(error)
+        return True
+
+
+def _mean(before: float, seconds: float) -> float:
+    """A rolling mean of the last seconds or so."""
+    return seconds if before == 0 else 0.95 * before + 0.05 * seconds
