@@ -146,7 +146,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
 
 
 def test_a_temporary_file_removed_before_it_was_locked_is_written_anew(tmp_path, monkeypatch):
-    lock, found = atomic_write._lock, []
+    lock, found = atomic_write.lock_file, []
 
     def late(descriptor, wait):
         if not found:
@@ -154,7 +154,7 @@ def test_a_temporary_file_removed_before_it_was_locked_is_written_anew(tmp_path,
             found[0].unlink()
         return lock(descriptor, wait)
 
-    monkeypatch.setattr(atomic_write, "_lock", late)
+    monkeypatch.setattr(atomic_write, "lock_file", late)
     replace_file(tmp_path / "state", b"new")
     assert len(found) == 1
     assert [(part.name, part.read_bytes()) for part in tmp_path.iterdir()] == [("state", b"new")]

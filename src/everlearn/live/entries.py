@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import zlib
 from collections.abc import Iterable, Sequence
@@ -27,13 +26,13 @@ def decode_labels(codes: Iterable[Any]) -> list[Label]:
     return [decode_label(code) for code in codes]
 
 
-@dataclasses.dataclass(frozen=True)
 class Change:
     """A change that somebody asked for: what the journal stores of it.
 
     kind: observe, ask, tell, forget, delete or correct.
     detail: JSON: labels, ids, the task, the request id, the shape and type of the samples.
     samples: the bytes of the samples, if there are any.
+    values: the detail, decoded. labels, ids: decoded from it; ids is None if there are none.
 
     >>> change = Change.make("observe", torch.zeros(2, 3), labels=["a", "b"])
     >>> change.detail
@@ -42,9 +41,13 @@ class Change:
     (torch.Size([2, 3]), ['a', 'b'])
     """
 
-    kind: str
-    detail: str
-    samples: bytes | bytearray | None
+    __slots__ = ("detail", "ids", "kind", "labels", "samples", "values")
+
+    def __init__(self, kind: str, detail: str, samples: bytes | bytearray | None) -> None:
+        self.kind, self.detail, self.samples = kind, detail, samples
+        self.values: dict[str, Any] = json.loads(detail)
+        self.labels = decode_labels(self.values.get("labels", ()))
+        self.ids = decode_labels(self.values["ids"]) if "ids" in self.values else None
 
     @classmethod
     def make(cls, kind: str, x: Tensor | None = None, **values: Any) -> Change:
@@ -58,21 +61,6 @@ class Change:
         held |= {"shape": list(x.shape), "type": str(x.dtype).removeprefix("torch.")}
         flat = x.detach().cpu().contiguous().flatten().view(torch.uint8)
         return cls(kind, json.dumps(held), bytearray(memoryview(flat.numpy())))  # type: ignore[arg-type]
-
-    @functools.cached_property
-    def values(self) -> dict[str, Any]:
-        """The detail, decoded from JSON."""
-        return dict(json.loads(self.detail))
-
-    @functools.cached_property
-    def labels(self) -> list[Label]:
-        """The labels."""
-        return decode_labels(self.values["labels"])
-
-    @functools.cached_property
-    def ids(self) -> list[Label] | None:
-        """The ids of the samples, if there are any."""
-        return decode_labels(self.values["ids"]) if "ids" in self.values else None
 
     @property
     def request_id(self) -> str | None:

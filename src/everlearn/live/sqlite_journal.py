@@ -37,6 +37,7 @@ create table if not exists environments (
 create table if not exists bounds (removed integer not null, last integer not null);
 insert into bounds select 0, 0 where not exists (select * from bounds);
 """
+ADD = "insert into entries values (?, ?, ?, ?, ?, ?)"
 # Messages for SQLite's errors, by the beginning of their names.
 SENTENCES = {
     "SQLITE_BUSY": "is locked by another process: wait until that ends, and call again",
@@ -91,11 +92,13 @@ class SQLiteJournal:
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Add entries, all or none."""
+        rows = [entry.row() for entry in entries]
+        if len(rows) == 1:  # one statement is a transaction by itself
+            with self._sentence():
+                self._connection.execute(ADD, rows[0])
+            return
         with self._transaction() as connection:
-            connection.executemany(
-                "insert into entries values (?, ?, ?, ?, ?, ?)", (entry.row() for entry in entries)
-            )
-            connection.execute("update bounds set last = ?", (entries[-1].position,))
+            connection.executemany(ADD, rows)
 
     def entries(self, after: int) -> Iterator[Entry]:
         """The entries with larger positions, in order; a damaged one raises a LiveError."""
@@ -119,7 +122,9 @@ class SQLiteJournal:
     def bounds(self) -> tuple[int, int]:
         """The position up to which entries were removed, and the position of the last entry."""
         with self._sentence():
-            removed, last = self._connection.execute("select removed, last from bounds").fetchone()
+            removed, last = self._connection.execute(
+                "select removed, max(removed, last, (select ifnull(max(position), 0) from entries)) from bounds"
+            ).fetchone()
         return removed, last
 
     def refuse(self, position: int, reason: str) -> None:
@@ -129,6 +134,7 @@ class SQLiteJournal:
                 "insert into refused select *, ? from entries where position = ?", (reason, position)
             )
             connection.execute("delete from entries where position = ?", (position,))
+            connection.execute("update bounds set last = max(last, ?)", (position,))
             connection.execute(
                 "delete from refused where position not in "
                 f"(select position from refused order by position desc limit {MOST_REFUSED})"
@@ -181,9 +187,7 @@ class SQLiteJournal:
                 connection.executemany(
                     "delete from refused where position = ?", [(each,) for each in refused]
                 )
-                connection.execute(
-                    "update bounds set removed = max(removed, ?), last = max(last, ?)", (until, until)
-                )
+                connection.execute("update bounds set removed = max(removed, ?)", (until,))
             with self._sentence():
                 self._overwrite_free_pages()
                 self._connection.execute("vacuum")
