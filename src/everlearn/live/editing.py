@@ -26,7 +26,7 @@ from everlearn.transaction import atomic
 
 __all__ = ["can_rebuild", "correct", "delete", "memory_of", "rebuild"]
 
-PASSES = 10  # over the memory, to train a fresh network
+PASSES, STEPS = 10, 300  # over the memory, and batches at least, to train a fresh network
 BATCH = 10
 KEPT = "the weights keep what they learnt from these samples; rebuild=True trains a fresh network from the memory"
 REBUILT = "the network was trained anew from the samples in memory"
@@ -154,7 +154,7 @@ def rebuild(learner: Learner) -> None:
         twin.labels.extend(learner.classes)
         twin.open_classes(len(learner.labels))
         restore_memory(twin, state)
-        for _ in range(PASSES):
+        for _ in range(max(PASSES, -(-STEPS * BATCH // len(labels)))):
             for part in torch.split(torch.randperm(len(labels), generator=twin.generator), BATCH):
                 twin.revisit(samples[part.to(samples.device)], [labels[i] for i in part.tolist()])
         twin.refresh_means()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import zlib
 from collections.abc import Iterable, Sequence
@@ -76,21 +75,16 @@ class Change:
         return torch.frombuffer(held, dtype=kind).view(self.values["shape"])
 
 
-@dataclasses.dataclass(frozen=True)
 class Entry:
-    """A change with its position in the journal and the time at which it arrived (seconds since 1970)."""
+    """A change with its position in the journal and the time at which it arrived (seconds since 1970).
 
-    position: int
-    time: float
-    change: Change
+    row: what a journal stores: position, time, kind, detail, samples, and a checksum of all these.
+    """
 
-    def row(self) -> Sequence[Any]:
-        """What a journal stores: position, time, kind, detail, samples, checksum."""
-        change = self.change
-        return self.position, self.time, change.kind, change.detail, change.samples, self.checksum()
+    __slots__ = ("change", "position", "row", "time")
 
-    def checksum(self) -> int:
-        """Of everything else in the row."""
-        change = self.change
-        head = f"{self.position} {self.time!r} {change.kind} {change.detail}".encode(errors="surrogatepass")
-        return zlib.crc32(change.samples or b"", zlib.crc32(head))
+    def __init__(self, position: int, time: float, change: Change) -> None:
+        self.position, self.time, self.change = position, time, change
+        head = f"{position} {time!r} {change.kind} {change.detail}".encode(errors="surrogatepass")
+        checksum = zlib.crc32(change.samples or b"", zlib.crc32(head))
+        self.row: Sequence[Any] = (position, time, change.kind, change.detail, change.samples, checksum)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -145,11 +145,28 @@ class Live:
         confidence: whether to return a pair, the labels and the probability of each.
         min_position: include the changes up to this position only, which may be faster under load; 0 for any.
         """
-        return self.snapshot(self.position if min_position is None else min_position).predict(x, confidence)
+        return self._read(min_position, lambda learner: learner.predict(x, confidence))
 
     def predict_proba(self, x: Any, *, min_position: int | None = None) -> NDArray[np.float32]:
         """A row of probabilities per sample, over `classes`."""
-        return self.snapshot(self.position if min_position is None else min_position).predict_proba(x)
+        found: NDArray[np.float32] = self._read(min_position, lambda learner: learner.predict_proba(x))
+        return found
+
+    def _read(self, min_position: int | None, function: Callable[[LiveSnapshot], Any]) -> Any:
+        """Call a function of the learner as it is at a position or later."""
+        if min_position is None:
+            return self._held(function, self.position)
+        return function(self.snapshot(min_position))
+
+    def _held(self, function: Callable[[LiveSnapshot], Any], min_position: int = 0) -> Any:
+        """Call a function of the learner: without a copy if no other thread changes it now."""
+        self._check_open()
+        if not self._writer.hold():
+            return function(self.snapshot(min_position))
+        try:
+            return function(LiveSnapshot(self.learner, self.position))
+        finally:
+            self._writer.release()
 
     def snapshot(self, min_position: int = 0, timeout: float = PATIENCE) -> LiveSnapshot:
         """The newest copy of the learner at hand, for predictions in any thread.
@@ -201,8 +218,10 @@ class Live:
 
     def status(self) -> dict[str, Any]:
         """What the learner holds and how well it does, as a dict."""
+        self._check_open()
         model, storage, learner = self._model, self._storage, self.learner
-        snapshot = self.snapshot(self.position)
+        # Without waiting for a change: what only a copy shows may be some milliseconds old.
+        classes, exemplars = self._held(lambda held: (held.classes, held.exemplars()))
         with model.lock:
             statistics = model.statistics
             figures = {
@@ -217,13 +236,13 @@ class Live:
             }
         return {
             "folder": str(self.folder),
-            "position": snapshot.position,
+            "position": model.position,
             "learner": learner.name,
             "network": learner.network_name,
-            "batches": snapshot.batches,
-            "samples": snapshot.samples,
-            "classes": snapshot.classes,
-            "exemplars": snapshot.exemplars(),
+            "batches": learner.batches,
+            "samples": learner.samples,
+            "classes": classes,
+            "exemplars": exemplars,
             "waiting": len(learner.waiting),
             **figures,
             "queue": self._writer.waiting(),
@@ -326,10 +345,10 @@ class Live:
 
     # Inside.
 
-    def _between(self, busy: bool) -> None:
-        """In the thread that changes the learner, after each group of changes."""
-        self._publisher.between(self._model, busy)
+    def _between(self) -> float | None:
+        """After each group of changes: make copies for predictions and for the disk."""
         self._storage.after_change(self._model)
+        return self._publisher.between(self._model)
 
     def _check_open(self) -> None:
         if self._process != os.getpid():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import threading
 from collections import deque
@@ -17,6 +18,7 @@ from everlearn.core.state import finite_state_of, under
 from everlearn.label_json import Label
 from everlearn.live import editing
 from everlearn.live.entries import Change, Entry
+from everlearn.live.journal import Refused
 from everlearn.live.results import Asked, LiveTold, Requests
 from everlearn.live.sample_index import SampleIndex
 from everlearn.live.statistics import Statistics
@@ -26,6 +28,7 @@ __all__ = ["Mistake", "Model", "position_in"]
 
 PREFIX = "live."  # of what a snapshot holds besides the learner's state
 MOST_MISTAKES = 24
+TEMPORARY = "temporary, "  # begins the reason of a refusal that a retry may not meet, such as no memory left
 
 
 class Mistake(NamedTuple):
@@ -140,15 +143,24 @@ class Model:
             self._index(told.learnt, torch.stack(samples))
         return LiveTold.make(told.learnt, told.missing, right, wrong)
 
-    def refuse(self, entry: Entry, error: Exception) -> None:
-        """Record that the learner refused a change."""
-        kind, request = entry.change.kind, entry.change.request_id
+    def refuse(self, entry: Entry, error: Exception) -> str:
+        """Record that the learner refused a change; returns the reason for the journal."""
+        kind, request, lasting = entry.change.kind, entry.change.request_id, isinstance(error, ValueError)
+        reason = str(error) if lasting else f"{TEMPORARY}{type(error).__name__}: {error}"
         with self.lock:
             self.statistics.refused += 1
-            self.statistics.event("refused", entry.position, entry.time, change=kind, reason=str(error))
+            self.statistics.event("refused", entry.position, entry.time, change=kind, reason=reason)
             self._finish(entry)
-            if request is not None and isinstance(error, ValueError):  # others may pass
+            if request is not None and lasting:  # a retry after any other error is tried again
                 self.requests.add(request, kind, error)
+        return reason
+
+    def refuse_again(self, refused: Refused) -> None:
+        """The same for a change that the journal has as refused."""
+        name, _, words = refused.reason.removeprefix(TEMPORARY).partition(": ")
+        temporary = refused.reason.startswith(TEMPORARY)
+        kind: type[Exception] = getattr(builtins, name, RuntimeError) if temporary else ValueError
+        self.refuse(refused.entry, kind(words if temporary else refused.reason))
 
     def _finish(self, entry: Entry) -> None:
         self.position = entry.position
@@ -206,5 +218,6 @@ def _record(state: State) -> dict[str, Any]:
 def _together(learner: Learner, change: Callable[[], Any], durable: Callable[[], object]) -> Any:
     """Make a change of the learner that is undone if it can't be made durable."""
     result = change()
+    learner.settle()  # a GPU may refuse a batch later
     durable()
     return result

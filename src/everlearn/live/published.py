@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from everlearn.core.learner import Learner
 from everlearn.core.snapshot import Snapshot
 from everlearn.label_json import Label
 from everlearn.live.model import Model
 
 __all__ = ["LiveSnapshot", "Publisher"]
 
-# While changes wait, a copy of the learner takes at most one part in so many of the time.
-SHARE = 10
-LEAST_SECONDS = 0.02  # between two copies
+# A copy of the learner takes at most one part in so many of the time, and this many seconds lie between two.
+SHARE, LEAST_SECONDS = 10, 0.02
+READERS = 10.0  # seconds after a prediction in which copies are made without being waited for
 
 
 class LiveSnapshot:
@@ -28,7 +29,7 @@ class LiveSnapshot:
     position: the last change in the journal that it includes.
     """
 
-    def __init__(self, snapshot: Snapshot, position: int) -> None:
+    def __init__(self, snapshot: Snapshot | Learner, position: int) -> None:
         self._snapshot, self.position = snapshot, position
         self.batches, self.samples, self.settings = snapshot.batches, snapshot.samples, snapshot.settings
 
@@ -56,7 +57,7 @@ class LiveSnapshot:
 
 
 class Publisher:
-    """Keeps a copy of the learner for predictions, and renews it when somebody needs a newer one.
+    """Keeps a copy of the learner for predictions, and renews it as long as there are predictions.
 
     wake: makes the thread that changes the learner call `between` soon.
     """
@@ -65,51 +66,50 @@ class Publisher:
         self._wake = wake
         self._changed = threading.Condition()
         self._wanted = -1  # the position that somebody waits for
-        self._stale = False  # whether somebody got an older copy
-        self._next = 0.0  # when the next copy may be made while changes wait
+        self._read_at = -READERS  # when somebody last asked for a copy
+        self._next = 0.0  # when the next copy may be made that nobody waits for
         self._closed = False
-        self._copy(model)
+        self.replace(model)
 
     def latest(self, position: int) -> LiveSnapshot:
         """The newest copy at hand. position: where the learner is now; an older copy is renewed soon."""
-        published = self.published
-        if published.position < position and not self._stale:
-            self._stale = True
+        self._read_at = time.monotonic()
+        if self.published.position < position:
             self._wake()
-        return published
+        return self.published
 
     def at_least(self, position: int, timeout: float) -> LiveSnapshot:
         """A copy that includes a position; waits until there is one."""
         if self.published.position >= position:
-            return self.published
+            return self.latest(position)
         with self._changed:
             self._wanted = max(self._wanted, position)
             self._wake()
             self._changed.wait_for(lambda: self.published.position >= position or self._closed, timeout)
         if self.published.position < position:
             raise TimeoutError(f"position {position} was not reached within {timeout:g} seconds")
-        return self.published
+        return self.latest(position)
 
-    def between(self, model: Model, busy: bool) -> None:
-        """Make a new copy if somebody needs one. busy: whether changes wait."""
+    def between(self, model: Model) -> float | None:
+        """Make a new copy if somebody needs one; returns the seconds after which to call this again, if any."""
+        now = time.monotonic()
         if self.published.position == model.position:
-            return
-        waited_for = self.published.position < self._wanted
-        if waited_for or (self._stale and (not busy or time.monotonic() >= self._next)):
-            self._copy(model)
+            return None
+        if self.published.position < self._wanted or (now < self._read_at + READERS and now >= self._next):
+            self.replace(model)
+            return None
+        return self._next - now if now < self._read_at + READERS else None
 
     def replace(self, model: Model) -> None:
-        """Make a new copy in any case, since the learner went back to an earlier position."""
-        self._copy(model)
-
-    def _copy(self, model: Model) -> None:
+        """Make a new copy."""
         started = time.monotonic()
-        self._stale = False
         snapshot = LiveSnapshot(model.learner.snapshot(), model.position)
         ended = time.monotonic()
         self._next = ended + max(SHARE * (ended - started), LEAST_SECONDS)
         with self._changed:
             self.published = snapshot
+            if self._wanted <= model.position:
+                self._wanted = -1
             self._changed.notify_all()
 
     def close(self) -> None:

@@ -92,7 +92,7 @@ class SQLiteJournal:
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Add entries, all or none."""
-        rows = [entry.row() for entry in entries]
+        rows = [entry.row for entry in entries]
         if len(rows) == 1:  # one statement is a transaction by itself
             with self._sentence():
                 self._connection.execute(ADD, rows[0])
@@ -111,7 +111,7 @@ class SQLiteJournal:
                 return
             for row in rows:
                 entry = _entry(row)
-                if entry.checksum() != row[5]:
+                if entry.row[5] != row[5]:
                     raise LiveError(
                         f"{self.path} is damaged: entry {entry.position} has another checksum than its content; "
                         "restore a backup of the folder"

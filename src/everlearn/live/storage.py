@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
 from everlearn.checkpoint import CheckpointError, State
-from everlearn.core.learner import Learner
+from everlearn.core.learner import OWN_NETWORK, Learner
+from everlearn.core.state import read_meta
 from everlearn.learners import load
 from everlearn.live.entries import Entry
 from everlearn.live.folder import Folder
@@ -122,22 +124,32 @@ class Storage:
         learner: into which the state is loaded; None for a new one.
         """
         model = self._load(learner, device, until)
+        refused = deque(each for each in self.journal.refused() if each.entry.position > model.position)
         for entry in self.journal.entries(model.position):
             if until is not None and entry.position > until:
                 break
+            while refused and refused[0].entry.position < entry.position:
+                model.refuse_again(refused.popleft())
             self._replay(model, entry)
+        for each in refused:
+            if until is None or each.entry.position <= until:
+                model.refuse_again(each)
         _, last = self.journal.bounds()
         model.position = max(model.position, last if until is None else until)  # the last may be refused
         return model
 
     def _load(self, learner: Learner | None, device: str, until: int | None) -> Model:
-        errors: list[str] = []
+        errors: dict[int, str] = {}  # by the position of the snapshot
         removed, _ = self.journal.bounds()
         for position in self.folder.positions():
             if (until is not None and position > until) or position < removed:
                 continue
             try:
                 state = self.folder.read(position)
+                if learner is None and read_meta(state)["network"].startswith(OWN_NETWORK):
+                    raise CheckpointError(
+                        "it was made with a network of your own: open_live(folder, learner)"
+                    )
                 if learner is None:
                     loaded = load(self.folder.snapshot(position), device=device)
                 else:
@@ -146,20 +158,20 @@ class Storage:
                 model = Model(loaded)
                 model.restore(state)
             except CheckpointError as error:
-                errors.append(str(error))
+                errors[position] = str(error)
                 continue
+            for damaged in errors:  # so that none counts as one of the two that are kept
+                self.folder.snapshot(damaged).unlink(missing_ok=True)
             self.position, self.time = position, os.stat(self.folder.snapshot(position)).st_mtime
             return model
-        raise LiveError(
-            f"{self.folder.path} can't be opened: {errors[0] if errors else 'it has no snapshot'}"
-        )
+        reason = next(iter(errors.values()), "it has no snapshot that the journal continues")
+        raise LiveError(f"{self.folder.path} can't be opened: {reason}")
 
     def _replay(self, model: Model, entry: Entry) -> None:
         try:
             model.apply(entry)
         except ValueError as error:  # refused; the process ended before that was marked
-            self.journal.refuse(entry.position, str(error))
-            model.refuse(entry, error)
+            self.journal.refuse(entry.position, model.refuse(entry, error))
         except Exception as error:
             raise LiveError(f"entry {entry.position} of the journal can't be replayed: {error}") from error
 

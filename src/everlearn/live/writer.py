@@ -60,12 +60,13 @@ class Call:
 class Writer:
     """Applies calls one after the other.
 
-    between: called after each group of calls, and when `wake` was called. It gets whether other calls wait.
+    between: called after each group of calls, and when `wake` was called; returns after how many seconds it must be
+        called again, if it must.
     most: calls that may wait; None for any number.
     """
 
     def __init__(
-        self, model: Model, storage: Storage, between: Callable[[bool], None], most: int | None
+        self, model: Model, storage: Storage, between: Callable[[], float | None], most: int | None
     ) -> None:
         self.model, self._storage, self._between, self._most = model, storage, between, most
         self.journal: Journal = storage.journal
@@ -93,8 +94,11 @@ class Writer:
             try:
                 with interrupts_wait():
                     self._process([call])
+                    again = self._between()
             finally:
-                self._applying.release()
+                self.release()
+            if again is not None:
+                self.wake()
             return call.future.result()
         with self._condition:
             if self._closing:
@@ -105,6 +109,14 @@ class Writer:
             self._condition.notify()
         return call.future.result()
 
+    def hold(self) -> bool:
+        """Keep the learner unchanged until `release`; False if this thread did not open it, or it changes now."""
+        return threading.get_ident() == self._opener and self._applying.acquire(blocking=False)
+
+    def release(self) -> None:
+        """Let the learner change again."""
+        self._applying.release()
+
     def wake(self) -> None:
         """Call `between` soon."""
         with self._condition:
@@ -114,7 +126,11 @@ class Writer:
     @property
     def is_broken(self) -> bool:
         """Whether the learner is no longer the one of the journal."""
-        return self._broken is not None
+        try:
+            self._check()
+        except LiveError:
+            return True
+        return False
 
     def waiting(self) -> int:
         """The number of calls that wait."""
@@ -130,16 +146,18 @@ class Writer:
     # In the thread.
 
     def _run(self) -> None:
+        again: float | None = None  # seconds until `between` must be called
         while True:
             with self._condition:
-                while not (self._calls or self._woken or self._closing):
-                    self._condition.wait()
+                if not (self._calls or self._woken or self._closing):
+                    self._condition.wait(again)
                 group = self._take()
                 self._woken = False
                 if not group and self._closing:
                     return
             with self._applying:
                 self._process(group)
+                again = self._between()
 
     def _take(self) -> list[Call]:
         """The calls of the next commit."""
@@ -167,7 +185,6 @@ class Writer:
             for call in group:
                 if not call.future.done():
                     call.fail(error)
-        self._between(bool(self._calls))
 
     def _check(self) -> None:
         """Raise an error if the learner is no longer the one of the journal."""
@@ -240,11 +257,11 @@ class Writer:
                 LiveError(f"deleted, but older files still hold the samples: {error}; call delete again")
             )
             return True
+        reason = self.model.refuse(entry, error)
         try:
-            self._committer.submit(self.journal.refuse, entry.position, str(error)).result()
+            self._committer.submit(self.journal.refuse, entry.position, reason).result()
         except LiveError as failure:
             self._broken = f"a refused change could not be marked in the journal ({failure})"
-        self.model.refuse(entry, error)
         call.fail(error)
         return True
 

@@ -1,0 +1,367 @@
+"""A durable learner in a folder: calls, requests, threads, errors."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from small_learners import make, same_state
+from live_batches import batch, cope, copy_as_killed, ids, teach
+
+import everlearn
+from everlearn import open_live
+from everlearn.core.prediction import NotLearntYet
+from everlearn.live import Busy, LiveError
+
+
+@pytest.fixture
+def live(tmp_path):
+    with open_live(tmp_path / "live", cope()) as opened:
+        yield opened
+
+
+def test_a_live_learner_learns_as_the_plain_one_does(live):
+    plain = cope()
+    for number in range(5):
+        plain.observe(*batch(number))
+    teach(live, range(5))
+    same_state(live.learner.state_dict(), plain.state_dict())
+    assert (live.position, live.learner.batches, live.learner.samples) == (5, 5, 20)
+    assert live.predict(batch(9)[0]) == plain.predict(batch(9)[0])
+    assert np.array_equal(live.predict_proba(batch(9)[0]), plain.predict_proba(batch(9)[0]))
+
+
+def test_it_is_reopened_without_a_learner(tmp_path):
+    with open_live(tmp_path / "live", cope()) as live:
+        teach(live, range(5))
+        state = live.learner.state_dict()
+    with everlearn.open_live(tmp_path / "live") as again:
+        same_state(again.learner.state_dict(), state)
+        assert again.position == 5
+        teach(again, [5])
+        assert again.position == 6
+
+
+def test_a_snapshot_is_a_file_that_load_opens(live):
+    teach(live, range(3))
+    live.save()
+    newest = max(live.folder.glob("*.safetensors"))
+    same_state(everlearn.load(newest).state_dict(), live.learner.state_dict())
+
+
+def test_ask_and_tell_are_those_of_the_learner(live):
+    plain = cope()
+    x, _ = batch(7)
+    assert live.ask(ids(7), x) == plain.ask(ids(7), x)
+    told = live.tell(["sample-7-1", "other"], ["a", "b"])
+    assert told == plain.tell(["sample-7-1", "other"], ["a", "b"])
+    assert told.learnt == ["sample-7-1"] and told.missing == ["other"]
+    same_state(live.learner.state_dict(), plain.state_dict())
+
+
+def test_confidences_are_the_probabilities_of_the_labels(live):
+    teach(live, range(5))
+    x, _ = batch(9)
+    probabilities = live.predict_proba(x).max(1)
+    labels, confidences = live.predict(x, confidence=True)
+    assert labels == live.predict(x) and np.array_equal(confidences, probabilities)
+    answers, confidences = live.ask(ids(9), x, confidence=True)
+    assert answers == labels and np.allclose(confidences, probabilities)
+
+
+def test_tell_says_which_answers_were_right(live):
+    teach(live, range(10))
+    x, _ = batch(20)
+    answers = live.ask(ids(20), x)
+    told = live.tell(ids(20), [answers[0], *("c" if answer == "b" else "b" for answer in answers[1:])])
+    assert told.right == ["sample-20-0"]
+    assert told.wrong == ["sample-20-1", "sample-20-2", "sample-20-3"]
+    assert [mistake.id for mistake in live.mistakes()] == told.wrong
+    assert torch.equal(live.mistakes()[0].sample, x[1])
+
+
+def test_forget_removes_a_class(live):
+    teach(live, range(5))
+    live.forget("b")
+    assert "b" not in live.classes and "b" not in live.status()["exemplars"]
+
+
+# Requests.
+
+
+def test_a_retry_of_a_request_is_applied_once(tmp_path):
+    with open_live(tmp_path / "live", cope()) as live:
+        live.observe(*batch(0), request_id="first")
+        live.observe(*batch(0), request_id="first")
+        answers = live.ask(ids(1), batch(1)[0], request_id="second")
+        told = live.tell(ids(1), ["a", "b", "c", "a"], request_id="third")
+        assert live.position == 3
+    with open_live(tmp_path / "live") as live:
+        live.observe(*batch(0), request_id="first")
+        assert live.ask(ids(1), batch(1)[0], request_id="second") == answers
+        again = live.tell(ids(1), ["a", "b", "c", "a"], request_id="third")
+        assert again == told and (again.right, again.wrong) == (told.right, told.wrong)
+        assert (live.position, live.learner.batches) == (3, 2)
+
+
+def test_a_retry_after_a_kill_is_applied_once(live, tmp_path):
+    live.observe(*batch(0), request_id="first")
+    with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
+        again.observe(*batch(0), request_id="first")
+        assert again.learner.batches == 1
+
+
+def test_two_threads_with_the_same_request_change_the_learner_once(live):
+    calls = [
+        threading.Thread(target=live.observe, args=batch(0), kwargs={"request_id": "one"}) for _ in range(8)
+    ]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+    assert live.learner.batches == 1
+
+
+def test_a_request_id_of_another_call_is_refused(live):
+    live.observe(*batch(0), request_id="first")
+    with pytest.raises(ValueError, match="'first' was used by observe before: give every request its own"):
+        live.forget("a", request_id="first")
+    with pytest.raises(ValueError, match="a request id is a str, not 3"):
+        live.forget("a", request_id=3)
+
+
+# Threads.
+
+
+def test_calls_of_many_threads_are_applied_in_the_order_of_the_journal(live, tmp_path):
+    def work(first):
+        for number in range(first, first + 10):
+            live.observe(*batch(number))
+
+    threads = [threading.Thread(target=work, args=(10 * i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (live.position, live.learner.samples) == (40, 160)
+    plain = cope()
+    for entry in live._storage.journal.entries(0):
+        plain.observe(entry.change.x(), entry.change.labels)
+    same_state(live.learner.state_dict(), plain.state_dict())
+
+
+class Slow(torch.nn.Module):
+    """A network that waits in training mode until it is told to go on."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 4)
+        self.go, self.inside = threading.Event(), threading.Event()
+        self.go.set()
+
+    def forward(self, x):
+        if self.training:
+            self.inside.set()
+            self.go.wait(30)
+        return self.layer(x)
+
+    def __deepcopy__(self, memo):
+        copied = Slow()
+        copied.load_state_dict(self.state_dict())
+        copied.train(self.training)
+        return copied
+
+
+def test_predictions_do_not_wait_while_the_learner_learns(tmp_path):
+    network = Slow()
+    with open_live(tmp_path / "live", make("cope", network)) as live:
+        teach(live, [0])
+        live.snapshot(min_position=1)
+        network.inside.clear()
+        network.go.clear()
+        learning = threading.Thread(target=teach, args=(live, [1]))
+        learning.start()
+        assert network.inside.wait(30)
+        snapshot = live.snapshot()
+        assert snapshot.position == 1 and len(snapshot.predict(batch(5)[0])) == 4
+        assert len(live.predict(batch(5)[0])) == 4
+        network.go.set()
+        learning.join()
+        assert live.snapshot(min_position=2).position == 2
+
+
+def test_a_bounded_queue_refuses_further_calls(tmp_path):
+    network = Slow()
+    with open_live(tmp_path / "live", make("cope", network), queue=1) as live:
+        teach(live, [0])
+        network.inside.clear()
+        network.go.clear()
+        calls = [threading.Thread(target=teach, args=(live, [number])) for number in (1, 2)]
+        calls[0].start()
+        assert network.inside.wait(30)
+        calls[1].start()
+        while live.status()["queue"] < 1:
+            time.sleep(0.001)
+        with pytest.raises(Busy, match="1 calls wait already: try again later"):
+            teach(live, [3])
+        network.go.set()
+        for call in calls:
+            call.join()
+        assert live.position == 3
+
+
+def test_a_position_that_is_not_reached_is_a_timeout(live):
+    teach(live, [0])
+    with pytest.raises(TimeoutError, match=r"position 5 was not reached within 0.01 seconds"):
+        live.snapshot(min_position=5, timeout=0.01)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs pthread_kill")
+def test_ctrl_c_waits_until_the_change_is_applied(live):
+    before = live._model.apply
+
+    def interrupted(*args):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        return before(*args)
+
+    live._model.apply = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        teach(live, [0])
+    live._model.apply = before
+    assert (live.position, live.learner.batches) == (1, 1)
+    teach(live, [1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_can_not_use_it(live):
+    child = os.fork()
+    if child == 0:
+        try:
+            live.observe(*batch(0))
+        except LiveError as error:
+            os._exit(0 if "can't be used in a forked process" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# Errors.
+
+
+def test_invalid_batches_change_nothing(live):
+    teach(live, [0])
+    state = live.learner.state_dict()
+    x, y = batch(1)
+    for wrong, words in [
+        (lambda: live.observe(x[:, :3], y), r"got x of shape \[4, 3\] but the network takes \[\*, 6\]"),
+        (lambda: live.observe(x, y[:3]), "4 samples but 3 labels"),
+        (lambda: live.observe(x, y, ["one"]), "4 samples but 1 ids"),
+        (lambda: live.observe(x * float("nan"), y), "NaN or infinite values in x"),
+        (lambda: live.observe(x, [{}, 1, 2, 3]), "a label is a str"),
+        (lambda: live.ask(["same", "same", "b", "c"], x), "got the id 'same' twice"),
+        (lambda: live.tell(["one"], []), "1 ids but 0 labels"),
+        (lambda: live.suggest(-1), "takes a number of samples, not -1"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            wrong()
+    assert live.position == 1
+    same_state(live.learner.state_dict(), state)
+    with pytest.raises(ValueError, match="which was never observed"):
+        live.forget("z")
+    same_state(live.learner.state_dict(), state)
+
+
+def test_a_prediction_before_the_first_label_is_an_error(live):
+    with pytest.raises(NotLearntYet):
+        live.predict(batch(0)[0])
+
+
+def wild(live):
+    """Observe a batch that would make the weights infinite."""
+    x, y = batch(1)
+    with pytest.raises(ValueError, match="would make the network's weights infinite or NaN"):
+        live.observe(1e11 * x, y, ids(1), request_id="wild")
+
+
+def test_a_batch_that_would_ruin_the_weights_is_set_aside(tmp_path):
+    with open_live(tmp_path / "live", make("finetune", learning_rate=1e8, clip=None)) as live:
+        live.observe(*batch(0))
+        state = live.learner.state_dict()
+        wild(live)
+        with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
+            same_state(again.learner.state_dict(), state)
+            assert again.position == live.position == 2
+            for each in (live, again):
+                (refused,) = each.refused()
+                assert refused.entry.change.ids == ids(1) and "infinite or NaN" in refused.reason
+                assert torch.equal(refused.entry.change.x(), 1e11 * batch(1)[0])
+                assert each.status()["refused"] == 1
+                assert each.history()[-1]["event"] == "refused"
+            wild(again)  # a retry is not counted again
+            assert again.status()["refused"] == 1
+        same_state(live.learner.state_dict(), state)
+
+
+def test_a_learner_that_was_changed_by_itself_is_noticed(live):
+    teach(live, [0])
+    live.learner.observe(*batch(1))
+    with pytest.raises(LiveError, match="was changed by a call of its own, which the journal does not hold"):
+        teach(live, [2])
+    live.close()
+    with open_live(live.folder) as again:
+        assert (again.position, again.learner.batches) == (1, 1)
+
+
+def test_errors_of_opening_are_sentences(tmp_path):
+    with pytest.raises(LiveError, match=r"holds no learner yet: give one, open_live\(folder, CoPE\(...\)\)"):
+        open_live(tmp_path / "new")
+    with pytest.raises(ValueError, match="takes a learner such as CoPE"):
+        open_live(tmp_path / "new", "cope")
+    with pytest.raises(ValueError, match="snapshot_every is a whole number of at least 1, not 0"):
+        open_live(tmp_path / "new", cope(), snapshot_every=0)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(LiveError, match="has other files in it: give a folder that is new or empty"):
+        open_live(tmp_path / "other", cope())
+    with open_live(tmp_path / "live", cope()) as live:
+        teach(live, [0])
+        with pytest.raises(LiveError, match="is in use by another process"):
+            open_live(tmp_path / "live")
+    with pytest.raises(LiveError, match="'memory_size': 30.*'memory_size': 40"):
+        open_live(tmp_path / "live", cope(memory_size=40))
+    learnt = cope()
+    learnt.observe(*batch(0))
+    with pytest.raises(LiveError, match="holds a learner already, and the given one has learnt, too"):
+        open_live(tmp_path / "live", learnt)
+    with pytest.raises(LiveError, match="is closed: open the folder again"):
+        teach(live, [1])
+    live.close()  # a second time
+    with open_live(tmp_path / "live", cope()) as again:  # a fresh learner of the same settings
+        assert again.position == 1
+
+
+def test_a_network_of_ones_own_is_given_with_a_learner(tmp_path):
+    with open_live(tmp_path / "live", make("cope", torch.nn.Linear(6, 4))) as live:
+        teach(live, range(3))
+        state = live.learner.state_dict()
+    with pytest.raises(LiveError, match=r"with a network of your own: open_live\(folder, learner\)"):
+        open_live(tmp_path / "live")
+    with open_live(tmp_path / "live", make("cope", torch.nn.Linear(6, 4))) as again:
+        same_state(again.learner.state_dict(), state)
+
+
+def test_the_source_of_a_batch_is_remembered(live, tmp_path):
+    live.observe(*batch(0), source=("kafka/topic/0", 17))
+    live.observe(*batch(1), source=("kafka/topic/0", 23))
+    assert live.sources == {"kafka/topic/0": 23}
+    with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
+        assert again.sources == {"kafka/topic/0": 23}
+
+
+def test_it_shows_itself(live):
+    teach(live, [0])
+    assert repr(live) == f"Live(CoPE, {str(live.folder)!r}, position 1)"
+    assert "<table>" in live._repr_html_()
