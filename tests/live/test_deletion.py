@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 import torch
-from small_learners import NAMES, make, same_state
 from live_batches import batch, cope, copy_as_killed, ids, teach
+from small_learners import NAMES, make, same_state
 
 from everlearn import open_live
 from everlearn.learners import registry

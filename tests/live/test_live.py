@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 import torch
-from small_learners import make, same_state
 from live_batches import batch, cope, copy_as_killed, ids, teach
+from small_learners import make, same_state
 
 import everlearn
 from everlearn import open_live

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_learners import NAMES, make, same_state
 from live_batches import batch, cope, copy_as_killed, ids, teach
+from small_learners import NAMES, make, same_state
 
 from everlearn import open_live
 from everlearn.live import LiveError, folder

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from river.drift import ADWIN
 from live_batches import batch, cope, copy_as_killed, ids, teach
+from river.drift import ADWIN
 
 from everlearn import open_live
 from everlearn.live import statistics, writer

@@ -50,7 +50,7 @@ def open_live(
     ...     with open_live(folder, CoPE("mlp", memory_size=10, hidden=16)) as live:
     ...         live.observe(torch.eye(2), ["left", "right"])
     ...     with open_live(folder) as live:
-    ...         print(live.position, live.predict(torch.eye(2)))
+    ...         print(live.position, live.classes)
     1 ['left', 'right']
     """
     if learner is not None and not isinstance(learner, Learner):
