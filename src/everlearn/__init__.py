@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from everlearn.learners.cope_plus import CoPEPlus as CoPEPlus
     from everlearn.learners.finetune import Finetune as Finetune
     from everlearn.live.opening import open_live as open_live
+    from everlearn.paper.own_experiment import experiment as experiment
     from everlearn.streams import as_stream as as_stream
     from everlearn.streams import split as split
     from everlearn.streams import stream as stream
@@ -46,6 +47,7 @@ _HOMES = {
     "Tracker": "everlearn.engine.tracking",
     "UNKNOWN": "everlearn.label_json",
     "as_stream": "everlearn.streams",
+    "experiment": "everlearn.paper.own_experiment",
     "learner": "everlearn.experiments.settings",
     "load": "everlearn.learners",
     "open_live": "everlearn.live.opening",

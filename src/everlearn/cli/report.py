@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -18,7 +18,7 @@ __all__ = ["ReportFlags", "command"]
 class ReportFlags:
     """Write a page with the tables and figures of all runs of one or several stores, beside the paper's numbers.
 
-    With --csv, --json or --merge, only these are written.
+    With --csv, --json, --latex, --markdown, --figures or --merge, only these are written.
     """
 
     stores: tyro.conf.Positional[tuple[Path, ...]] = (STORE,)
@@ -31,6 +31,22 @@ class ReportFlags:
     """write a line for each run to this file"""
     json: Path | None = None
     """write everything about each run to this file"""
+    latex: Path | None = None
+    """write tables for LaTeX with booktabs to this file: mean ± std, the best in bold, paired significance"""
+    markdown: Path | None = None
+    """write the same tables in Markdown to this file"""
+    metrics: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME…")] = ("accuracy",)
+    """of these tables: accuracy, anytime_accuracy, worst_case_accuracy, forgetting, or your own"""
+    figures: Path | None = None
+    """write curves over the stream in the width of a paper's column to this folder"""
+    format: Literal["pdf", "svg", "png"] = "pdf"
+    """of these figures"""
+    width: float = 3.3
+    """of these figures, in inches"""
+    names: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROW=NAME…")] = ()
+    """how rows and columns are called in these tables and figures, such as cope=Ours"""
+    colours: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROW=COLOUR…")] = ()
+    """colours of learners in these figures, such as cope=#0b6fb8"""
     merge: Path | None = None
     """add the runs to this store, which is created if it does not exist"""
 
@@ -50,16 +66,47 @@ def command(words: list[str]) -> int:
     if flags.json is not None:
         write_json(records, flags.json)
         print(f"{len(records)} runs: {flags.json}")
+    if flags.latex is not None or flags.markdown is not None or flags.figures is not None:
+        _write_for_a_paper(flags)
     if flags.merge is not None:
         into = Store(flags.merge)
         print(f"{into.merge(records)} runs were added to {flags.merge}, which now has {len(into.records())}")
-    if flags.csv is None and flags.json is None and flags.merge is None:
+    only = (flags.csv, flags.json, flags.merge, flags.latex, flags.markdown, flags.figures)
+    if all(target is None for target in only):
         from everlearn.paper.experiment import experiment
         from everlearn.paper.report import write
 
         write(list(flags.stores), flags.out, [experiment(name) for name in flags.experiments] or None)
         print(f"report: {flags.out}")
     return 0
+
+
+def _write_for_a_paper(flags: ReportFlags) -> None:
+    """Write tables and figures for a paper of one's own."""
+    from everlearn.paper.experiment import experiment
+    from everlearn.paper.paper_figures import write_figures
+    from everlearn.paper.paper_tables import check_metrics, tables_as_latex, tables_as_markdown
+    from everlearn.paper.report import tables_of
+
+    chosen = [experiment(name) for name in flags.experiments] or None
+    shown = [table for table in tables_of(list(flags.stores), chosen) if not table.resources]
+    check_metrics(shown, flags.metrics)
+    names, colours = _pairs(flags.names, "names"), _pairs(flags.colours, "colours")
+    for path, write in ((flags.latex, tables_as_latex), (flags.markdown, tables_as_markdown)):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(write(shown, flags.metrics, names), "utf-8")
+            print(f"{len(shown)} tables: {path}")
+    if flags.figures is not None:
+        written = write_figures(shown, flags.figures, flags.format, flags.width, names, colours)
+        print(f"{len(written)} figures: {flags.figures}")
+
+
+def _pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
+    for each in given:
+        if not all(each.partition("=")):
+            raise ValueError(f"--{what} takes ROW=VALUE, such as cope=Ours, not {each!r}")
+    return {row: value for row, _, value in (each.rpartition("=") for each in given)}
 
 
 def _check_experiments(names: tuple[str, ...]) -> None:

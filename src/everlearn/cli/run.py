@@ -26,9 +26,9 @@ class RunFlags:
     """What to run, and how to show it."""
 
     learner: str = "cope"
-    """the learner, by name"""
+    """the learner, by name; your own is module:Class"""
     stream: str = "split-digits"
-    """the stream, by name"""
+    """the stream, by name; your own is module:function"""
     seeds: int = 1
     """number of runs, with seeds 0, 1, …; a seed fixes subset, order and initialisation"""
     imbalance: int | None = None
@@ -40,6 +40,10 @@ class RunFlags:
     recurring, permuted, rotated, abrupt-drift or gradual-drift"""
     amount: float | None = None
     """how blurry, long-tailed, … the scenario is; for the defaults see docs/streams.md"""
+    class_order: str = "sorted"
+    """in which order the tasks get the classes: sorted, or seed (shuffled by the seed)"""
+    validation: bool = False
+    """to choose settings: test on a held-out part of the training samples, not on the test samples"""
     paradigm: str | None = None
     """what learner and evaluator get: online, task-, class-, domain- or data-incremental; by default everything"""
     horizon: Literal["batch", "window", "task", "stream"] | None = None
@@ -64,6 +68,8 @@ class RunFlags:
     """also predict every batch before it is learnt; always on for streams of records, which have no test set"""
     asynchronous: bool = False
     """evaluate in another process while the learner goes on"""
+    track: tuple[str, ...] = ()
+    """watch the runs: tensorboard, mlflow, wandb (or NAME:FOLDER), or your own module:Class"""
     plots: bool = False
     """write pictures to the folder --out"""
     out: Path = Path("runs")
@@ -75,7 +81,7 @@ class RunFlags:
     data_dir: Path | None = None
     """folder with the datasets"""
     network: str | None = None
-    """mlp or slim-resnet18; by default what the benchmark uses"""
+    """mlp, slim-resnet18, resnet18, cnn, timm:NAME or your own module:function; by default the benchmark's"""
 
 
 def command(words: list[str]) -> int:
@@ -100,9 +106,8 @@ def command(words: list[str]) -> int:
 
 
 def _warn_of_many_passes(job: Job) -> None:
-    from everlearn import learners
 
-    horizon = job.horizon or learners.find(job.learner).horizon
+    horizon = job.horizon or job.usual_horizon
     if horizon.epochs >= MANY and job.horizon is None:
         print(
             f"{job.learner} passes over each {horizon.extent} {horizon.epochs} times, as published; "
@@ -173,6 +178,9 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
         batch_size=default_batch_size(flags.stream) if flags.batch_size is None else flags.batch_size,
         scenario=flags.scenario,
         amount=flags.amount,
+        class_order=flags.class_order,
+        validation=flags.validation,
+        track=flags.track,
         evaluator=evaluator,
         horizon=_horizon(flags),
         paradigm=flags.paradigm,

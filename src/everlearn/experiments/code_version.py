@@ -34,7 +34,10 @@ def code_version(thing: Any) -> str:
     found = _distributions().get(package)
     if found:
         return f"{name} {version(found[0])}"
-    return f"{name} {_digest(_source(thing))}"
+    try:
+        return f"{name} {_source_digest(thing)}"
+    except TypeError:  # not hashable
+        return f"{name} {_digest(_source(thing))}"
 
 
 @functools.cache
@@ -48,6 +51,11 @@ def _source(thing: Any) -> str:
     except (OSError, TypeError):  # typed at a prompt, or an object with a __call__
         code = getattr(thing, "__code__", None)
         return repr(thing) if code is None else repr((code.co_code, code.co_consts, code.co_names))
+
+
+@functools.cache
+def _source_digest(thing: Any) -> str:
+    return _digest(_source(thing))
 
 
 def _digest(text: str) -> str:

@@ -12,6 +12,7 @@ from everlearn import learners
 from everlearn.core.learner import Learner
 from everlearn.evaluation.evaluator import Evaluator
 from everlearn.experiments.code_version import code_version
+from everlearn.experiments.names import file_name
 from everlearn.experiments.own import Own, kind_of, versions
 from everlearn.experiments.settings import merged_settings, settings_in_force
 from everlearn.streams import stream
@@ -92,7 +93,7 @@ class Job:
         """The file of this run in the folder of checkpoints."""
         if self.checkpoint is None:
             return None
-        return Path(self.checkpoint) / f"{self.learner}-{self.stream}-{self.seed}.safetensors"
+        return Path(self.checkpoint) / f"{file_name(f'{self.learner}-{self.stream}-{self.seed}')}.safetensors"
 
     def passes(self) -> int:
         """The number of samples that are learnt, counting every epoch."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from everlearn.import_names import import_named, is_import_name
 from everlearn.messages import nearest
@@ -138,6 +139,9 @@ def network_from(make: Callable[..., Any], shape: tuple[int, ...], name: str) ->
     made = make(shape) if _wants_shape(make) else make()
     if not isinstance(made, nn.Module):
         raise ValueError(f"{name} must return an nn.Module, not {type(made).__name__}")
+    if any(isinstance(part, UninitializedParameter) for part in made.parameters()):
+        with torch.no_grad():
+            made(torch.zeros(2, *shape))  # sizes the lazy layers
     return made
 
 

@@ -11,19 +11,33 @@ from typing import Any
 
 from everlearn import learners
 from everlearn.experiments.settings import settings_in_force
+from everlearn.import_names import is_import_name
 from everlearn.messages import nearest
 from everlearn.streams import benchmarks
+from everlearn.streams.own_streams import find as find_stream
 from everlearn.streams.scenarios import check as check_scenario
+from everlearn.streams.task_split import check_class_order
 
 __all__ = ["cells", "check", "parse"]
 
 # The type of every key: of the file, of a panel, and of a job.
-FILE = {"title": str, "source": str, "place": int, "seeds": int, "notes": list, "panels": list}
+FILE = {
+    "title": str,
+    "source": str,
+    "place": int,
+    "seeds": int,
+    "notes": list,
+    "panels": list,
+    "every": int,
+    "metrics": dict,
+    "track": list,
+}
 PANEL = {
     "title": str,
     "figure": str,
     "axis": str,
     "measure": str,
+    "reference": str,
     "source": str,
     "all": dict,
     "rows": dict,
@@ -39,6 +53,8 @@ JOB: dict[str, Any] = {
     "amount": (int, float),
     "epochs": int,
     "alone": bool,
+    "validation": bool,
+    "class_order": (str, list),
     "settings": dict,
 }
 FIGURES = ("table", "lines", "bars")
@@ -59,6 +75,10 @@ def check(definition: dict[str, Any], name: str) -> None:
     if definition["seeds"] < 1:
         raise ValueError(f"{name}: seeds must be at least 1, not {definition['seeds']}")
     _check_texts(definition.get("notes", []), "notes", name)
+    _check_texts(definition.get("track", []), "track", name)
+    _check_texts(list(definition.get("metrics", {}).values()), "metrics", name)
+    if definition.get("every", 1) < 1:
+        raise ValueError(f"{name}: every must be at least 1, not {definition['every']}")
     if not definition["panels"]:
         raise ValueError(
             f"{name}: panels is empty, so there is nothing to run; write at least one [[panels]]"
@@ -113,7 +133,8 @@ def _check_keys(given: Any, known: dict[str, Any], wanted: tuple[str, ...], wher
         _check_known(name, "value", known, where)
         kinds = known[name]
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-            expected = {
+            expected: dict[Any, str] = {
+                (str, list): "text or a list",
                 str: "text",
                 int: "a whole number",
                 list: "a list",
@@ -141,17 +162,19 @@ def _check_job(values: dict[str, Any], where: str) -> None:
     for name in ("learner", "stream"):
         if name not in values:
             raise ValueError(f"{where}: no {name} is named, neither for all nor by the row or the column")
-    _check_known(values["stream"], "stream", benchmarks(), where)
+    if not is_import_name(values["stream"]) and find_stream(values["stream"]) is None:
+        _check_known(values["stream"], "stream", benchmarks(), where)
     for name in ("batch_size", "epochs"):
         if values.get(name, 1) < 1:
             raise ValueError(f"{where}: {name} must be at least 1, not {values[name]}")
     try:
         check_scenario(values.get("scenario", "split"), values.get("amount"), values.get("imbalance"))
-        if values["learner"] in learners.registry():
+        check_class_order(values.get("class_order", "sorted"))
+        if is_import_name(values["stream"]):
+            find_stream(values["stream"])
+        if values["learner"] in learners.registry() or values["learner"] not in PAPER:
             imbalanced = values.get("imbalance") is not None
             settings_in_force(values["learner"], values["stream"], imbalanced, values["settings"])
-        elif values["learner"] not in PAPER:
-            learners.find(values["learner"])
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: {error}") from None
 

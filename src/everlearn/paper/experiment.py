@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from everlearn import learners as all_learners
+from everlearn.evaluation.evaluator import Evaluator
 from everlearn.experiments.job import Job, key
 from everlearn.experiments.options import SweepOptions
+from everlearn.import_names import import_named
 from everlearn.messages import nearest
-from everlearn.paper.definition import cells, check, parse
+from everlearn.paper.definition import PAPER, cells, check, parse
 from everlearn.paper.small_version import small_version
 
 __all__ = [
@@ -49,6 +51,7 @@ class Panel:
     """A table, or a figure of lines or bars whose axis is the columns.
 
     measure: what a cell shows: the accuracy at the end, or the time and memory that the runs took.
+    reference: the row that the others are compared with, where there are several learners.
     """
 
     title: str
@@ -56,6 +59,7 @@ class Panel:
     axis: str | None
     cells: tuple[Cell, ...]
     measure: Measure = "accuracy"
+    reference: str = "cope"
 
     @property
     def rows(self) -> list[str]:
@@ -124,7 +128,7 @@ def experiment(name_or_path: str | os.PathLike[str], options: SweepOptions | Non
         raise ValueError(f"seeds must be at least 1, not {options.seeds}")
     check_wanted([name_or_path, *experiments()], options)
     data_dir = None if options.data_dir is None else str(options.data_dir)
-    where: dict[str, Any] = {"device": options.device, "data_dir": data_dir}
+    where: dict[str, Any] = {"device": options.device, "data_dir": data_dir, **_watched(definition)}
     seeds = options.seeds or definition["seeds"]
     missing: dict[str, None] = {}
     panels = []
@@ -134,14 +138,17 @@ def experiment(name_or_path: str | os.PathLike[str], options: SweepOptions | Non
             learner = values["learner"]
             if (learners and learner not in learners) or (streams and values["stream"] not in streams):
                 continue
-            exists = learner in all_learners.registry()
+            exists = learner in all_learners.registry() or learner not in PAPER
             if not exists:
                 missing[learner] = None
             jobs = tuple(_job(values | where, seed) for seed in range(seeds)) if exists else ()
             chosen.append(Cell(row, column, jobs, _published(panel, row, column)))
         if chosen:
             measure = panel.get("measure", "accuracy")
-            panels.append(Panel(panel["title"], panel["figure"], panel.get("axis"), tuple(chosen), measure))
+            reference = panel.get("reference", "cope")
+            panels.append(
+                Panel(panel["title"], panel["figure"], panel.get("axis"), tuple(chosen), measure, reference)
+            )
     if not panels:
         raise NothingLeft(
             f"{name} has nothing of {', '.join(learners or ['any'])} on {', '.join(streams or ['any stream'])}"
@@ -150,9 +157,21 @@ def experiment(name_or_path: str | os.PathLike[str], options: SweepOptions | Non
     return Experiment(name, definition["title"], definition["source"], tuple(panels), notes, tuple(missing))
 
 
+def _watched(definition: dict[str, Any]) -> dict[str, Any]:
+    """How the runs of a file are evaluated and tracked, if it says so."""
+    every, metrics = definition.get("every"), definition.get("metrics", {})
+    found: dict[str, Any] = {"track": tuple(definition.get("track", ()))}
+    if every is not None or metrics:
+        own = {name: import_named(where, "metric") for name, where in metrics.items()}
+        found["evaluator"] = Evaluator(every, metrics=own)
+    return found
+
+
 def _job(values: dict[str, Any], seed: int) -> Job:
     values = dict(values)
     epochs = values.pop("epochs", None)
+    if isinstance(values.get("class_order"), list):
+        values["class_order"] = tuple(values["class_order"])
     own = all_learners.find(values["learner"]).horizon
     horizon = None if epochs in (None, own.epochs) else dataclasses.replace(own, epochs=epochs)
     return Job(seed=seed, horizon=horizon, **values)

@@ -180,7 +180,7 @@ class Table:
         return {seed: sum(cell[seed] for cell in cells) / len(cells) for seed in sorted(seeds)}
 
     def comparisons(self) -> list[Comparison]:
-        """CoPE against each other row where there are several learners, else the benchmark's cell against the others.
+        """The reference (CoPE) against each other row where there are several learners, else the benchmark's cell.
 
         Within a column, or a stream, p is adjusted for the number of comparisons in it (Holm).
         """
@@ -204,7 +204,8 @@ class Table:
         for cell in self.cells:
             groups.setdefault(cell.cell.column if several else cell.stream, []).append(cell)
         for cells in groups.values():
-            is_reference = (lambda cell: cell.cell.row == "cope") if several else _plain
+            reference_row = self.experiment.panels[self.position].reference
+            is_reference = (lambda cell, row=reference_row: cell.cell.row == row) if several else _plain
             reference = next(filter(is_reference, cells), None)
             if reference is not None:
                 yield reference, [cell for cell in cells if cell is not reference]

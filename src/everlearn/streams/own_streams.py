@@ -48,7 +48,9 @@ def open_own(make: Callable[..., Any], name: str, seed: int, options: Mapping[st
 
     options: those of a stream; each one that is not the default must be a parameter of the function.
     """
-    given = {option: value for option, value in options.items() if value != DEFAULTS[option]}
+    given = {
+        option: value for option, value in options.items() if value is not None and value != DEFAULTS[option]
+    }
     for option in given:
         if not accepts(make, option):
             raise ValueError(

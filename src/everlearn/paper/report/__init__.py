@@ -15,7 +15,7 @@ from everlearn.paper.report.page import page
 from everlearn.paper.report.pictures import pictures
 from everlearn.paper.tables import Table, tables
 
-__all__ = ["export_csv", "export_json", "write"]
+__all__ = ["export_csv", "export_json", "tables_of", "write"]
 
 
 def write(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = None) -> Path:
@@ -41,6 +41,11 @@ def write(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = N
     target = out / "report.html"
     target.write_text(page(shown, drawn, judged, records, exports, filled), "utf-8")
     return target
+
+
+def tables_of(stores: list[Path], papers: Sequence[Experiment] | None = None) -> list[Table]:
+    """The tables that the report shows: those with runs."""
+    return shown_of(_filled(stores, papers)[1])
 
 
 def export_csv(stores: list[Path], out: Path, papers: Sequence[Experiment] | None = None) -> Path:

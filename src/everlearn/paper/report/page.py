@@ -10,6 +10,7 @@ from markupsafe import Markup
 from everlearn.experiments.store import Record
 from everlearn.paper.claims import NOT_MEASURED, Judgement
 from everlearn.paper.experiment import experiments
+from everlearn.paper.formatting import proper
 from everlearn.paper.report.claim_checks import judged_claim
 from everlearn.paper.report.html import render
 from everlearn.paper.report.provenance import FoldGroup, parts_of_checks, parts_of_table
@@ -139,10 +140,11 @@ def _section(tables: Sequence[Table], pictures: dict[str, list[Picture]]) -> Sec
 def _panel(table: Table, pictures: Sequence[Picture]) -> Panel:
     found = table.comparisons()
     several = len(table.learners) > 1
+    reference = proper(table.experiment.panels[table.position].reference)
     return Panel(
         table.title,
         resources_view(table) if table.resources else accuracy_view(table),
         tuple(pictures),
-        "CoPE less each other method" if several else "The benchmark's setting less each other",
+        f"{reference} less each other method" if several else "The benchmark's setting less each other",
         comparison_view(table, found) if found else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from everlearn.experiments.codec import METRICS, decode
 from everlearn.experiments.command import command
@@ -17,7 +17,7 @@ from everlearn.paper.tables import MeasuredCell, Table
 __all__ = ["CellRuns", "command_of", "runs_of", "title_of"]
 
 HEADS = dict(zip(METRICS, ("accuracy", "anytime", "worst case", "forgetting"), strict=True))
-COLUMNS = (*HEADS.values(), "seconds", "samples/s", "memory", "run")
+RESOURCES = ("seconds", "samples/s", "memory", "run")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _cell_runs(table: Table, measured: MeasuredCell) -> CellRuns:
         "" if ours is None else f"{number(ours.mean)} over {n} seed{'s' * (n > 1)}",
         len(measured.failed),
         command_of(records),
-        TableView("seed", tuple(Column(title) for title in COLUMNS), tuple(map(_row, records))),
+        _table(records),
         tuple(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings),
         "; ".join(sorted(places)),
     )
@@ -68,24 +68,40 @@ def command_of(records: Sequence[Record]) -> str:
     return command(records[0].job, 1 + max(record.job["seed"] for record in records))
 
 
-def _row(record: Record) -> Row:
+def _table(records: Sequence[Record]) -> TableView:
+    """A row for each run; metrics of the user's own come after the library's."""
+    found = {name: None for record in records for name in decode(record.result).metrics}
+    own = [name for name in found if name not in METRICS]
+    columns = (*HEADS.values(), *own, *RESOURCES)
+    return TableView(
+        "seed", tuple(Column(title) for title in columns), tuple(_row(record, own) for record in records)
+    )
+
+
+def _row(record: Record, own: Sequence[str]) -> Row:
     seed = Entry(str(record.job["seed"]), sort=record.job["seed"])
     run = Entry(record.key, style=("code",), sort=record.key)
     if record.result is None:
-        error = Entry(record.error or "", span=len(COLUMNS) - 1, style=("wide", "failed"))
+        span = len(HEADS) + len(own) + len(RESOURCES) - 1
+        error = Entry(record.error or "", span=span, style=("wide", "failed"))
         return Row(seed, (error, run))
     result = decode(record.result)
     speed = result.samples_per_second
     return Row(
         seed,
         (
-            *(number_entry(None if value is None else 100 * value) for value in result.metrics.values()),
+            *(number_entry(None if value is None else 100 * value) for value in _of(result.metrics, METRICS)),
+            *(number_entry(value, 4) for value in _of(result.metrics, own)),
             number_entry(record.seconds, 1),
             Entry("–") if speed is None else Entry(f"{speed:,.0f}", sort=speed),
             Entry(_bytes(result.memory_bytes), sort=result.memory_bytes or ""),
             run,
         ),
     )
+
+
+def _of(metrics: Mapping[str, float | None], names: Sequence[str]) -> list[float | None]:
+    return [metrics.get(name) for name in names]
 
 
 def _bytes(value: int | None) -> str:
