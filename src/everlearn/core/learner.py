@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from everlearn.core import delayed_labels, display, prediction, setup, softmax, state, validation
 from everlearn.core.delayed_labels import WaitingSamples
 from everlearn.core.execution import learn_batch
+from everlearn.core.export import export_predictor
 from everlearn.core.forget import drop_class, forget_label
 from everlearn.core.images import ImageChanges
 from everlearn.core.locking import LearnerLock
@@ -231,6 +232,7 @@ class Learner(ABC):
     state_dict = state.state_of
     load_state_dict = state.load_into
     save = state.save
+    export = export_predictor
     __repr__ = display.as_text
     _repr_html_ = display.as_html
 

@@ -184,8 +184,8 @@ class ICaRL(Learner):
         """The negative distance to the mean of each class, −‖f − μ‖; −∞ for a class without exemplars."""
         slots, means = self.class_means()
         if not len(slots):
-            return torch.zeros(len(x), len(self.labels), device=self.device)
-        scores = torch.full((len(x), len(self.labels)), -torch.inf, device=self.device)
+            return torch.zeros(x.shape[0], len(self.labels), device=self.device)
+        scores = torch.full((x.shape[0], len(self.labels)), -torch.inf, device=self.device)
         features = self.features(x)
         scores[:, slots] = -torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist")
         return scores

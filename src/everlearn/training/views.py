@@ -47,7 +47,7 @@ def mirrored(x: Tensor, width: int) -> Tensor:
     >>> mirrored(torch.arange(6).view(1, 6), width=3)
     tensor([[2, 1, 0, 5, 4, 3]])
     """
-    return x.reshape(len(x), -1, width).flip(2).view(x.shape)
+    return x.reshape(x.shape[0], -1, width).flip(2).view(x.shape)
 
 
 class Change(ABC):
