@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from everlearn.learners.finetune import Finetune as Finetune
     from everlearn.live.opening import open_live as open_live
     from everlearn.paper.own_experiment import experiment as experiment
+    from everlearn.service.client import AsyncClient as AsyncClient
+    from everlearn.service.client import Client as Client
     from everlearn.streams import as_stream as as_stream
     from everlearn.streams import split as split
     from everlearn.streams import stream as stream
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 # The public names, and the modules that define them; each is imported on first use.
 _HOMES = {
+    "AsyncClient": "everlearn.service.client",
+    "Client": "everlearn.service.client",
     "Clock": "everlearn.engine.clock",
     "CoPE": "everlearn.learners.cope",
     "CoPEPlus": "everlearn.learners.cope_plus",

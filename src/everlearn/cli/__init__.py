@@ -12,7 +12,7 @@ from everlearn.messages import nearest
 __all__ = ["main"]
 
 # Each is a module here with a function `command`, imported when it is used.
-COMMANDS = ("run", "demo", "reproduce", "report", "data")
+COMMANDS = ("run", "demo", "reproduce", "report", "data", "serve", "observe", "predict", "token")
 
 HELP = """\
 everlearn: a classifier that never stops learning.
@@ -25,6 +25,10 @@ at any time, and predicts at any moment. The method is CoPE, Continual Prototype
   everlearn reproduce balanced                     the paper's Table 2 beside ours; stop and resume at any time
   everlearn report                                 all runs so far on one page
   everlearn data list | fetch NAME | verify [NAME]                  the datasets
+
+  everlearn serve FOLDER                           a durable learner over HTTP, with a dashboard
+  everlearn observe FILE | predict FILE            send a .jsonl, .csv or .npz file to it
+  everlearn token create NAME                      who may call it
 
 Learners: {learners}
 Streams:  {streams}

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import everlearn
 from everlearn.atomic_write import replace_file
 from everlearn.core.images import with_mirror_image
 from everlearn.core.locking import synchronized
@@ -166,7 +166,7 @@ def _add_metadata(model: Any, frozen: Learner) -> None:
     from onnx import helper
 
     about = {
-        "everlearn": everlearn.__version__,
+        "everlearn": sys.modules["everlearn"].__version__,
         "learner": frozen.name,
         "network": frozen.network_name,
         "labels": json.dumps([encode_label(label) for label in frozen.classes]),

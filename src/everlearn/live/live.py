@@ -225,6 +225,7 @@ class Live:
         with model.lock:
             statistics = model.statistics
             figures = {
+                "learnt": dict(statistics.observed),
                 "asked": statistics.asked,
                 "told": statistics.told,
                 "never_told": statistics.never_told(),

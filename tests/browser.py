@@ -92,14 +92,14 @@ class Browser:
         message, self.pending = self.pending.split(b"\0", 1)
         return dict(json.loads(message))
 
-    def open(self, page: Path, width: int = 1280, dark: bool = False) -> None:
-        """Show a page in a window of this width, light or dark."""
+    def open(self, page: Path | str, width: int = 1280, dark: bool = False) -> None:
+        """Show a page, a file or an address, in a window of this width, light or dark."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", **metrics)
         self.events.clear()
-        self.call("Page.navigate", url=page.as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 

@@ -1,0 +1,126 @@
+"""`everlearn serve`: durable learners over HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from everlearn.cli.flags import in_one_sentence
+from everlearn.service.limits import Limits
+
+__all__ = ["ServeFlags", "command", "parse"]
+
+
+OF_A_LEARNER = ("learner", "network", "seed", "device")  # flags that make a new one
+
+
+@dataclasses.dataclass(frozen=True)
+class ServeFlags:
+    """Serve the learners in one or several folders over HTTP, with a dashboard. A folder that is new is created."""
+
+    folders: tyro.conf.Positional[tuple[str, ...]] = ()
+    """the folders, each FOLDER or NAME=FOLDER"""
+    host: str = "127.0.0.1"
+    """the address to listen on; any other than this machine's own needs --tokens"""
+    port: int = 8000
+    """the port to listen on"""
+    tokens: Path | None = None
+    """the file of tokens, from `everlearn token create`"""
+    drift: str | None = None
+    """a drift detector of River's, such as ADWIN, for the answers whose labels are told"""
+    learner: str = "cope"
+    """the learner of a new folder, by name; the flags of its settings apply to new folders, too"""
+    network: str = "mlp"
+    """the network of a new folder: mlp, slim-resnet18 or identity"""
+    seed: int = 0
+    """the seed of a new folder"""
+    device: str = "auto"
+    """auto, cpu, cuda, …, for a new folder"""
+
+
+def command(words: list[str]) -> int:
+    """Serve until the process is stopped."""
+    flags, limits, settings = parse(words)
+    _check_installed()
+    from everlearn import learners
+    from everlearn.service.run import is_new, name_folders, serve
+
+    new = [folder for folder in name_folders(flags.folders).values() if is_new(folder)]
+    kind = learners.find(flags.learner)
+    if len(new) > 1:
+        raise ValueError(
+            f"{' and '.join(map(str, new))} are new: create one at a time, each with its own learner"
+        )
+    chosen = [field.name for field in dataclasses.fields(ServeFlags) if field.name in OF_A_LEARNER]
+    changed = [name for name in chosen if getattr(flags, name) != getattr(ServeFlags(), name)]
+    changed += [name for name, value in settings.items() if value != getattr(kind.Settings(), name)]
+    if changed and not new:
+        flag = changed[0].replace("_", "-")
+        raise ValueError(
+            f"--{flag} is for a new folder: the learner in {flags.folders[0]} keeps its settings; leave it out"
+        )
+    learner = kind(flags.network, seed=flags.seed, device=flags.device, **settings) if new else None
+    serve(
+        flags.folders,
+        learner,
+        host=flags.host,
+        port=flags.port,
+        tokens=flags.tokens,
+        limits=limits,
+        drift=None if flags.drift is None else _detector(flags.drift),
+    )
+    return 0
+
+
+def parse(words: list[str]) -> tuple[ServeFlags, Limits, dict[str, Any]]:
+    """The flags, the limits, and the settings of the learner."""
+    from everlearn import learners
+
+    known = [word for word in words if word not in ("-h", "--help")]
+    first = in_one_sentence(
+        lambda: tyro.cli(ServeFlags, args=known, return_unknown_args=True, add_help=False)
+    )[0]
+    kind = learners.find(first.learner)
+    flat = tyro.conf.OmitArgPrefixes
+    both = dataclasses.make_dataclass(
+        "Serve",
+        [
+            ("what", Annotated[ServeFlags, flat], dataclasses.field(default=first)),
+            ("limits", Limits, dataclasses.field(default=Limits())),
+            ("settings", Annotated[kind.Settings, flat], dataclasses.field(default=kind.Settings())),
+        ],
+    )
+    prog = "everlearn serve"
+    given: Any = in_one_sentence(
+        lambda: tyro.cli(both, args=words, prog=prog, description=ServeFlags.__doc__)
+    )
+    if not given.what.folders:
+        raise ValueError("no folder is given: `everlearn serve FOLDER`")
+    return given.what, given.limits, vars(given.settings)
+
+
+def _detector(name: str) -> Any:
+    """A drift detector of River's, by the name of its class."""
+    try:
+        from river import drift
+    except ImportError:
+        raise ImportError("--drift needs River: run `pip install 'everlearn[river]'`") from None
+    from everlearn.messages import nearest
+
+    known = [each for each in dir(drift) if each[0].isupper() and hasattr(getattr(drift, each), "update")]
+    if name not in known:
+        raise ValueError(f"River has no drift detector {name!r}{nearest(name, known)}")
+    return getattr(drift, name)
+
+
+def _check_installed() -> None:
+    for module in ("fastapi", "uvicorn", "prometheus_client"):
+        try:
+            __import__(module)
+        except ImportError:
+            raise ImportError(
+                f"the service needs the package {module}: run `pip install 'everlearn[serve]'`"
+            ) from None

@@ -1,0 +1,1 @@
+"""The durable learner over HTTP: one writer, predictions from snapshots in memory, tokens, metrics, a dashboard."""

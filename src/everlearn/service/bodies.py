@@ -1,0 +1,53 @@
+"""The bodies of requests as OpenAPI describes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everlearn.service.wire import JSON, NPY, SAFETENSORS
+
+__all__ = ["body"]
+
+LABEL = {"description": "a string, number, boolean, null, or a list of these", "example": "cat"}
+LABELS = {"type": "array", "items": LABEL, "example": ["cat", "dog"]}
+IDS = {"type": "array", "items": LABEL, "description": "one id per sample", "example": ["a-1", "a-2"]}
+FIELDS: dict[str, dict[str, Any]] = {
+    "x": {
+        "type": "array",
+        "items": {"type": "array", "items": {"type": "number"}},
+        "description": "samples, as nested lists of numbers",
+        "example": [[0.1, 0.2], [0.3, 0.4]],
+    },
+    "y": LABELS | {"description": "one label per sample"},
+    "ids": IDS,
+    "t": {"type": "integer", "description": "the task, for learners that need it"},
+    "label": LABEL,
+    "rebuild": {"type": "boolean", "description": "train a fresh network from the memory that remains"},
+    "min_position": {"type": "integer", "description": "wait for a snapshot with at least this position"},
+    "probabilities": {
+        "type": "boolean",
+        "description": "a row of probabilities per sample, over the classes",
+    },
+    "confidences": {"type": "boolean", "description": "the probability of each answer"},
+    "request_id": {"type": "string", "description": "a retry with the same id is applied once"},
+}
+NEEDED = {"x", "y", "label"}
+
+
+def body(*names: str) -> dict[str, Any]:
+    """The description of a body with these fields: JSON and, where it has samples, npy and safetensors."""
+    needed = [name for name in names if name in NEEDED or (name == "ids" and names[0] == "ids")]
+    schema = {
+        "type": "object",
+        "properties": {name: FIELDS[name] for name in names},
+        "required": needed,
+        "additionalProperties": False,
+    }
+    content: dict[str, Any] = {JSON: {"schema": schema}}
+    if "x" in names:
+        file = {"type": "string", "format": "binary"}
+        content[NPY] = {"schema": file | {"description": "x; the other fields are in the query, as JSON"}}
+        content[SAFETENSORS] = {
+            "schema": file | {"description": "the tensor x; the other fields are in the metadata, as JSON"}
+        }
+    return {"requestBody": {"required": True, "content": content}}

@@ -1,0 +1,128 @@
+"""Reading requests: content type, limits, samples, labels and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from fastapi import HTTPException, Request
+from numpy.typing import NDArray
+
+from everlearn.label_json import Label
+from everlearn.service import wire
+from everlearn.service.limits import Limits, size_of
+from everlearn.service.served import ServedModel
+
+__all__ = ["Fields", "read_fields"]
+
+
+class Fields:
+    """The fields of a request, checked against the limits when they are read."""
+
+    def __init__(self, values: dict[str, Any], limits: Limits, from_json: bool) -> None:
+        self._values, self._limits, self._from_json = values, limits, from_json
+
+    def check_names(self, known: Iterable[str]) -> None:
+        """Raise an error for a field that the operation does not have."""
+        from everlearn.messages import nearest
+
+        for name in self._values:
+            if name not in known:
+                raise wire.WireError(f"there is no field {name!r}{nearest(name, known)}")
+
+    def samples(self, model: ServedModel) -> NDArray[Any]:
+        """The samples `x`; numbers in JSON get the type that the learner began with."""
+        x: NDArray[Any] = self._needed("x")
+        if x.ndim == 0 or len(x) > self._limits.batch:
+            size = "one number" if x.ndim == 0 else f"{len(x):,} samples"
+            raise wire.WireError(f"x has {size}; a request takes 1 to {self._limits.batch:,} samples")
+        if x[0].size > self._limits.sample:
+            raise wire.WireError(f"a sample has {x[0].size:,} values, above {self._limits.sample:,}")
+        if self._from_json and x.dtype.kind in "iu" and model.live.learner.sample_type == torch.uint8:
+            if x.size and not 0 <= int(x.min()) <= int(x.max()) <= 255:
+                raise wire.WireError("this model takes bytes: x must be between 0 and 255")
+            return x.astype(np.uint8)
+        if self._from_json and x.dtype.kind == "f":
+            return x.astype(np.float32)
+        return np.array(x)  # a copy that torch may write to
+
+    def labels(self, name: str, model: ServedModel | None = None) -> list[Label]:
+        """Labels or ids. model: whose number of classes is limited."""
+        labels = wire.decode_labels(self._needed(name), name)
+        if any(size_of(label) > self._limits.label for label in labels):
+            raise wire.WireError(f"{name} has an entry of more than {self._limits.label:,} characters")
+        if len(labels) > self._limits.batch:
+            raise wire.WireError(f"{name} has {len(labels):,} entries, above {self._limits.batch:,}")
+        if model is not None:
+            known = set(model.live.classes)
+            new = set(labels) - known
+            if len(known) + len(new) > self._limits.classes:
+                raise wire.WireError(
+                    f"{model.name} has {len(known):,} classes, and {len(new):,} more would be above the limit "
+                    f"of {self._limits.classes:,}"
+                )
+        return labels
+
+    def optional_labels(self, name: str) -> list[Label] | None:
+        """Labels or ids, if they are given."""
+        return None if self._values.get(name) is None else self.labels(name)
+
+    def label(self, name: str) -> Label:
+        """One label."""
+        (label,) = wire.decode_labels([self._needed(name)], name)
+        return label
+
+    def whole(self, name: str) -> int | None:
+        """A whole number, if it is given."""
+        value = self._values.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise wire.WireError(f"{name} must be a whole number")
+        return value
+
+    def text(self, name: str) -> str | None:
+        """A string, if it is given."""
+        value = self._values.get(name)
+        if value is not None and not (isinstance(value, str) and 0 < len(value) <= self._limits.label):
+            raise wire.WireError(f"{name} must be a string of 1 to {self._limits.label:,} characters")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """A boolean, False by default."""
+        value = self._values.get(name, False)
+        if not isinstance(value, bool):
+            raise wire.WireError(f"{name} must be true or false")
+        return value
+
+    def _needed(self, name: str) -> Any:
+        if name not in self._values:
+            raise wire.WireError(f"the field {name!r} is missing")
+        return self._values[name]
+
+
+async def read_fields(request: Request, limits: Limits, names: Iterable[str]) -> Fields:
+    """The fields of a request, if its content type is known, its body is not too large, and it has these fields."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    known = (wire.JSON, wire.NPY, wire.SAFETENSORS)
+    if kind not in known:
+        raise HTTPException(415, f"the content type is {kind or 'missing'}; possible are {', '.join(known)}")
+    content = await read_body(request, limits.body)
+    fields = Fields(wire.decode(content, kind, dict(request.query_params)), limits, kind == wire.JSON)
+    fields.check_names(names)
+    return fields
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body, which is not read further than the limit."""
+    too_large = HTTPException(413, f"the body is larger than {most:,} bytes: send smaller batches")
+    length = request.headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > most:
+        raise too_large
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)

@@ -1,0 +1,189 @@
+"""The operations of a live learner over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import json
+from typing import Any
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+from starlette.responses import Response
+
+from everlearn.live import LiveSnapshot
+from everlearn.messages import nearest
+from everlearn.service.bodies import body
+from everlearn.service.requests import read_fields
+from everlearn.service.security import needs
+from everlearn.service.served import ServedModel
+from everlearn.service.view import history_of, status_of
+from everlearn.service.wire import encode_labels
+
+__all__ = ["model_of", "router"]
+
+router = APIRouter()
+predicts, learns, administers = ([Depends(needs(scope))] for scope in ("predict", "learn", "admin"))
+
+
+def model_of(request: Request) -> ServedModel:
+    """The model that the path names; without a name, the only one or the one called "default"."""
+    models: dict[str, ServedModel] = request.app.state.models
+    name = request.path_params.get("model")
+    if name is None:
+        if len(models) == 1:
+            return next(iter(models.values()))
+        if "default" in models:
+            return models["default"]
+        raise HTTPException(
+            404, f"this service has several models: name one, as in /v1/models/{next(iter(models))}/…"
+        )
+    if name not in models:
+        raise HTTPException(404, f"there is no model {name!r}{nearest(name, models)}")
+    return models[name]
+
+
+def answer(content: dict[str, Any]) -> Response:
+    """A JSON response."""
+    return Response(json.dumps(content, separators=(",", ":")), media_type="application/json")
+
+
+@router.post("/observe", dependencies=learns, openapi_extra=body("x", "y", "ids", "t", "request_id"))
+async def observe(request: Request) -> Response:
+    """Learn from a batch. When the answer arrives, the batch is on disk and learnt."""
+    model = model_of(request)
+    fields = await read_fields(request, model.limits, ("x", "y", "ids", "t", "request_id"))
+    x, y = fields.samples(model), fields.labels("y", model)
+    ids, t, request_id = fields.optional_labels("ids"), fields.whole("t"), fields.text("request_id")
+
+    _, position = await model.change(lambda: model.observe(x, y, ids, t, request_id))
+    return answer({"position": position, "samples": len(y)})
+
+
+@router.post("/predict", dependencies=predicts, openapi_extra=body("x", "min_position", "probabilities"))
+async def predict(request: Request) -> Response:
+    """Predict the labels of samples, from the latest snapshot in memory. It never waits for learning.
+
+    `position` is that of the snapshot. `min_position` waits until a snapshot has at least this position: give it the
+    position of your own last change to read your writes.
+    """
+    model = model_of(request)
+    fields = await read_fields(request, model.limits, ("x", "min_position", "probabilities"))
+    x, wanted = fields.samples(model), fields.flag("probabilities")
+
+    def compute(snapshot: LiveSnapshot) -> dict[str, Any]:
+        result: dict[str, Any] = {"labels": encode_labels(snapshot.predict(x))}
+        if wanted:
+            result["probabilities"] = snapshot.predict_proba(x).tolist()
+            result["classes"] = encode_labels(snapshot.classes)
+        return result
+
+    result, position = await model.predict(compute, fields.whole("min_position") or 0)
+    return answer({**result, "position": position})
+
+
+@router.post("/ask", dependencies=learns, openapi_extra=body("ids", "x", "confidences", "request_id"))
+async def ask(request: Request) -> Response:
+    """Predict samples, and keep them by id until `tell` gives their labels."""
+    model = model_of(request)
+    fields = await read_fields(request, model.limits, ("ids", "x", "confidences", "request_id"))
+    ids, x = fields.labels("ids"), fields.samples(model)
+    wanted, request_id = fields.flag("confidences"), fields.text("request_id")
+    result, position = await model.change(
+        lambda: model.live.ask(ids, x, confidence=wanted, request_id=request_id)
+    )
+    labels = result[0] if wanted else result
+    confidences = {"confidences": result[1].tolist()} if wanted else {}
+    return answer({"labels": encode_labels(labels), **confidences, "position": position})
+
+
+@router.post("/tell", dependencies=learns, openapi_extra=body("ids", "y", "t", "request_id"))
+async def tell(request: Request) -> Response:
+    """Give the labels of samples that were asked earlier; they are learnt as one batch."""
+    model = model_of(request)
+    fields = await read_fields(request, model.limits, ("ids", "y", "t", "request_id"))
+    ids, y = fields.labels("ids"), fields.labels("y", model)
+    t, request_id = fields.whole("t"), fields.text("request_id")
+    told, position = await model.change(lambda: model.live.tell(ids, y, t=t, request_id=request_id))
+    model.monitor.arrived(len(told.learnt))
+    parts = {name: encode_labels(getattr(told, name)) for name in ("learnt", "missing", "right", "wrong")}
+    return answer({**parts, "position": position})
+
+
+@router.post("/forget", dependencies=administers, openapi_extra=body("label", "request_id"))
+async def forget(request: Request) -> Response:
+    """Remove a class."""
+    model = model_of(request)
+    fields = await read_fields(request, model.limits, ("label", "request_id"))
+    label, request_id = fields.label("label"), fields.text("request_id")
+    _, position = await model.change(functools.partial(model.live.forget, label, request_id=request_id))
+    return answer({"position": position})
+
+
+@router.post("/delete", dependencies=administers, openapi_extra=body("ids", "rebuild", "request_id"))
+async def delete(request: Request) -> Response:
+    """Remove the samples with these ids from memory, waiting list, journal and snapshots."""
+    model = model_of(request)
+    fields = await read_fields(request, model.limits, ("ids", "rebuild", "request_id"))
+    ids, rebuild, request_id = fields.labels("ids"), fields.flag("rebuild"), fields.text("request_id")
+    result, position = await model.change(
+        lambda: model.live.delete(ids, rebuild=rebuild, request_id=request_id)
+    )
+    model.monitor.mistakes.clear()  # they may show what was deleted
+    return answer({**_plain(result), "position": position})
+
+
+@router.post("/correct", dependencies=administers, openapi_extra=body("ids", "y", "rebuild", "request_id"))
+async def correct(request: Request) -> Response:
+    """Put wrong labels right, in memory and prototypes."""
+    model = model_of(request)
+    fields = await read_fields(request, model.limits, ("ids", "y", "rebuild", "request_id"))
+    ids, y = fields.labels("ids"), fields.labels("y", model)
+    rebuild, request_id = fields.flag("rebuild"), fields.text("request_id")
+    result, position = await model.change(
+        lambda: model.live.correct(ids, y, rebuild=rebuild, request_id=request_id)
+    )
+    return answer({**_plain(result), "position": position})
+
+
+@router.post("/snapshot", dependencies=administers)
+async def write_snapshot(request: Request) -> Response:
+    """Write a snapshot to disk now, so that a restart replays nothing before it."""
+    model = model_of(request)
+    saved, _ = await model.change(model.live.save)
+    return answer({"position": saved})
+
+
+@router.get("/classes", dependencies=predicts)
+async def classes(request: Request) -> Response:
+    """The labels seen so far, in the order first seen, with the exemplars of each in memory."""
+    live = model_of(request).live
+    snapshot = await asyncio.to_thread(lambda: live.snapshot(live.position))
+    counts, known = snapshot.exemplars(), snapshot.classes
+    return answer(
+        {
+            "classes": encode_labels(known),
+            "exemplars": [counts.get(label, 0) for label in known],
+            "position": snapshot.position,
+        }
+    )
+
+
+@router.get("/status", dependencies=predicts)
+async def status(request: Request) -> Response:
+    """Position, counts, accuracy, delays of labels, and the state of queue, journal and snapshots."""
+    return answer(await asyncio.to_thread(status_of, model_of(request)))
+
+
+@router.get("/history", dependencies=predicts)
+async def history(request: Request) -> Response:
+    """Accuracy over time and what happened when: new classes, alarms, refused batches, deletions."""
+    return answer(await asyncio.to_thread(history_of, model_of(request)))
+
+
+def _plain(result: Any) -> dict[str, Any]:
+    """A result of `delete` or `correct` as JSON."""
+    values = dataclasses.asdict(result)
+    return {
+        name: encode_labels(value) if isinstance(value, list) else value for name, value in values.items()
+    }

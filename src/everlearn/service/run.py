@@ -1,0 +1,95 @@
+"""Open folders and serve them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from everlearn.core.learner import Learner
+from everlearn.live import open_live
+from everlearn.service.limits import Limits
+from everlearn.service.security import is_loopback
+from everlearn.service.tokens import Tokens
+
+__all__ = ["is_new", "name_folders", "serve"]
+
+
+def name_folders(folders: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
+    """The folders by the names of their models: `name=folder`, or the name of the folder itself.
+
+    >>> name_folders(["tickets=/data/a", "/data/cameras"])
+    {'tickets': PosixPath('/data/a'), 'cameras': PosixPath('/data/cameras')}
+    """
+    named: dict[str, Path] = {}
+    for given in map(str, folders):
+        name, equals, path = given.partition("=")
+        folder = Path(path if equals else given)
+        name = name if equals else folder.resolve().name
+        if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or len(name) > 100:
+            raise ValueError(
+                f"a model's name has letters, digits, '-', '_' and '.', not {name!r}: NAME=FOLDER"
+            )
+        if name in named:
+            raise ValueError(f"two models are called {name}: name them, as in {name}-2={folder}")
+        named[name] = folder
+    if not named:
+        raise ValueError("no folder is given: `everlearn serve FOLDER`")
+    return named
+
+
+def is_new(folder: Path) -> bool:
+    """Whether a folder holds no learner yet."""
+    return not (folder / "live.json").exists()
+
+
+def serve(
+    folders: Sequence[str | os.PathLike[str]],
+    learner: Learner | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    tokens: str | os.PathLike[str] | None = None,
+    limits: Limits | None = None,
+    drift: Any = None,
+) -> None:
+    """Serve the learners in these folders over HTTP, until the process is stopped.
+
+    learner: for a folder that is new. tokens: the file of tokens; needed for another host than this machine.
+    """
+    import uvicorn
+
+    from everlearn.service.app import create_app
+    from everlearn.service.served import ServedModel
+
+    named, limits = name_folders(folders), limits or Limits()
+    known = None if tokens is None else Tokens(tokens)
+    if known is not None and not len(known):
+        raise ValueError(f"{known.path} has no token: run `everlearn token create NAME --file {known.path}`")
+    if known is None and not is_loopback(host):
+        raise ValueError(
+            f"others can reach {host}, so the service needs a token: run `everlearn token create NAME --file "
+            "tokens.json`, then serve with `--tokens tokens.json`"
+        )
+    models: dict[str, ServedModel] = {}
+    try:
+        for name, folder in named.items():
+            given = learner if is_new(folder) else None
+            live = open_live(folder, given, drift=None if drift is None else drift())
+            models[name] = ServedModel(name, live, limits)
+    except BaseException:
+        for model in models.values():
+            model.close()
+        raise
+    # Threads that learn hold the interpreter in turn with the one that answers; shorter turns, faster answers.
+    sys.setswitchinterval(0.001)
+    app = create_app(models, known, limits)
+    shown = f"[{host}]" if ":" in host else host
+    print(
+        f"everlearn serves {', '.join(models)} at http://{shown}:{port} (docs: /docs)",
+        file=sys.stderr,
+        flush=True,
+    )
+    uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=5)

@@ -1,0 +1,117 @@
+"""One model of a service: changes wait in a bounded queue, predictions use the latest snapshot in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from everlearn.label_json import Label
+from everlearn.live import Live, LiveSnapshot
+from everlearn.service.limits import Limits
+from everlearn.service.monitor import Monitor
+
+__all__ = ["ServedModel", "TooBusy"]
+
+Result = TypeVar("Result")
+
+PATIENCE = 30.0  # seconds that a prediction waits for `min_position`
+TESTED = 100  # samples of a batch that are predicted before they are learnt
+CHANGING = 32  # threads that wait for a change
+PREDICTING = 2  # threads that predict
+REMEMBERED = 1000  # request ids, so that a retry is not counted twice
+
+
+class TooBusy(RuntimeError):
+    """Too much waits already. retry_after: seconds after which a retry makes sense."""
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ServedModel:
+    """A live learner for asynchronous callers: what waits is bounded, and what it does is measured."""
+
+    def __init__(self, name: str, live: Live, limits: Limits) -> None:
+        self.name, self.live, self.limits = name, live, limits
+        self.monitor = Monitor()
+        self.started = time.time()
+        self.rejected = self.predictions = self.changing = self.predicting = 0
+        self.change_seconds = self.prediction_seconds = 0.0  # in total
+        self.changes = 0
+        self._requests: deque[str] = deque(maxlen=REMEMBERED)
+        self._changers = ThreadPoolExecutor(CHANGING, f"change-{name}")
+        self._predictors = ThreadPoolExecutor(PREDICTING, f"predict-{name}")
+
+    async def change(self, change: Callable[[], Result]) -> tuple[Result, int]:
+        """The result of a change, made in its turn, and the position after it; raises TooBusy if too many wait."""
+        if self.changing >= self.limits.queue:
+            usual = self.change_seconds / max(self.changes, 1)
+            self._reject(f"{self.changing} changes of {self.name} wait already", max(1, round(usual)))
+        self.changing += 1
+        begun = time.perf_counter()
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(self._changers, change)
+        finally:
+            self.changing -= 1
+        self.changes += 1
+        self.change_seconds += time.perf_counter() - begun
+        return result, self.live.position
+
+    async def predict(
+        self, function: Callable[[LiveSnapshot], Result], min_position: int = 0
+    ) -> tuple[Result, int]:
+        """The result of a function of the latest snapshot, and the position of that snapshot."""
+        if self.predicting >= self.limits.predictions:
+            self._reject(f"{self.predicting} predictions of {self.name} wait already", 1)
+        self.predicting += 1
+        begun = time.perf_counter()
+        loop = asyncio.get_running_loop()
+        try:
+            snapshot = self.live.snapshot()
+            if not self.changing or not snapshot.classes:  # nothing to wait for, or nothing to predict with
+                min_position = max(min_position, self.live.position)
+            if min_position > snapshot.position:  # a thread that may wait longer than a prediction
+                snapshot = await loop.run_in_executor(
+                    self._changers, self.live.snapshot, min_position, PATIENCE
+                )
+            result = await loop.run_in_executor(self._predictors, function, snapshot)
+        finally:
+            self.predicting -= 1
+        self.predictions += 1
+        self.prediction_seconds += time.perf_counter() - begun
+        return result, snapshot.position
+
+    def _reject(self, reason: str, retry_after: int) -> None:
+        self.rejected += 1
+        raise TooBusy(f"{reason}: try again in {retry_after} s", retry_after)
+
+    def observe(
+        self, x: NDArray[Any], y: Sequence[Label], ids: Any, t: int | None, request_id: str | None
+    ) -> None:
+        """Predict a batch, then learn from it."""
+        snapshot = self.live.snapshot()
+        if not snapshot.classes and self.live.classes:  # taken before the first label
+            snapshot = self.live.snapshot(self.live.position)
+        predicted: list[Label] = []
+        if snapshot.classes and self.live.learner.sample_shape == x.shape[1:]:
+            predicted = snapshot.predict(x[:TESTED])
+        self.live.observe(x, y, ids, t=t, request_id=request_id)
+        if request_id is None or request_id not in self._requests:
+            if request_id is not None:
+                self._requests.append(request_id)
+            self.monitor.arrived(len(y))
+            if predicted:
+                self.monitor.record(x[:TESTED], y[:TESTED], predicted, self.live.position)
+
+    def close(self) -> None:
+        """Make the changes that wait, then close the live learner."""
+        self._changers.shutdown()
+        self._predictors.shutdown()
+        self.live.close()

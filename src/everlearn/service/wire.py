@@ -1,0 +1,199 @@
+"""How labels, ids and samples travel over HTTP: JSON, npy and safetensors. No pickle anywhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everlearn.label_json import UNKNOWN, Label
+
+__all__ = [
+    "JSON",
+    "NPY",
+    "SAFETENSORS",
+    "WireError",
+    "decode",
+    "decode_labels",
+    "encode_arrays",
+    "encode_labels",
+]
+
+JSON, NPY, SAFETENSORS = "application/json", "application/x-npy", "application/x-safetensors"
+KINDS = "biuf"  # numpy's kinds of types that samples may have
+LARGEST_HEADER = 10_000  # of an npy file
+DEEPEST = 8
+# The types of safetensors that numpy has.
+TYPES = {
+    "BOOL": "|b1",
+    "U8": "|u1",
+    "I8": "|i1",
+    "I16": "<i2",
+    "I32": "<i4",
+    "I64": "<i8",
+    "F16": "<f2",
+    "F32": "<f4",
+    "F64": "<f8",
+}
+
+
+class WireError(ValueError):
+    """A body that can't be read; the message is for the caller."""
+
+
+def encode_labels(labels: Iterable[Label]) -> list[Any]:
+    """Labels as JSON: strings, numbers, booleans and null as they are, a tuple as a list, other types as an object.
+
+    >>> encode_labels(["cat", 3, ("left", 2), b"\\xff", UNKNOWN])
+    ['cat', 3, ['left', 2], {'bytes': 'ff'}, {'unknown': True}]
+    """
+    return [_encode(label) for label in labels]
+
+
+def _encode(label: Label) -> Any:
+    if isinstance(label, tuple):
+        return [_encode(part) for part in label]
+    if isinstance(label, bytes):
+        return {"bytes": label.hex()}
+    if isinstance(label, float) and not math.isfinite(label):
+        return {"float": label.hex()}
+    return {"unknown": True} if label is UNKNOWN else label
+
+
+def decode_labels(codes: Any, what: str = "labels") -> list[Label]:
+    """The labels that `encode_labels` encoded.
+
+    >>> decode_labels(["cat", ["left", 2], {"bytes": "ff"}])
+    ['cat', ('left', 2), b'\\xff']
+    """
+    if not isinstance(codes, list):
+        raise WireError(f"{what} must be a list, not {_named(codes)}")
+    return [_decode(code, what, 0) for code in codes]
+
+
+def _decode(code: Any, what: str, depth: int) -> Label:
+    if isinstance(code, list) and depth < DEEPEST:
+        return tuple(_decode(part, what, depth + 1) for part in code)
+    if isinstance(code, dict):
+        try:
+            ((kind, value),) = code.items()
+            if kind == "bytes":
+                return bytes.fromhex(value)
+            if kind == "float":
+                return float.fromhex(value)
+            if kind == "unknown" and value is True:
+                return UNKNOWN
+        except (ValueError, TypeError, OverflowError):
+            pass
+    elif not isinstance(code, list):
+        return code  # type: ignore[no-any-return]
+    raise WireError(f"{what} has {json.dumps(code)[:80]}, which is not a label")
+
+
+def decode(content: bytes, kind: str, query: dict[str, str]) -> dict[str, Any]:
+    """The fields of a body: a JSON object; a safetensors file; or an npy file, which is `x`.
+
+    The other fields of an npy body are in the query, as JSON; those of safetensors are in its metadata or tensors.
+    """
+    if kind == JSON:
+        return _from_json(content)
+    fields = {name: _json(value, f"the query parameter {name}") for name, value in query.items()}
+    if kind == NPY:
+        return fields | {"x": _from_npy(content)}
+    return fields | _from_safetensors(content)
+
+
+def _json(text: str | bytes, what: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"{what} is not valid JSON: {error}") from None
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not a number in JSON")
+
+
+def _from_json(content: bytes) -> dict[str, Any]:
+    fields = _json(content, "the body")
+    if not isinstance(fields, dict):
+        raise WireError(f"the body must be a JSON object, not {_named(fields)}")
+    if "x" in fields:
+        try:
+            fields["x"] = np.asarray(fields["x"])
+        except (ValueError, OverflowError):
+            raise WireError("x must be samples of one shape, as nested lists of numbers") from None
+        _check_kind(fields["x"])
+    return fields
+
+
+def _check_kind(x: NDArray[Any]) -> None:
+    if x.dtype.kind not in KINDS:
+        raise WireError("x must be samples of one shape, as nested lists of numbers")
+
+
+def _from_npy(content: bytes) -> NDArray[Any]:
+    """An array; the sizes in the header must match the size of the body."""
+    file = io.BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, fortran, dtype = read(file, max_header_size=LARGEST_HEADER)
+    except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError):
+        raise WireError("the body is not a valid npy file of version 1 or 2") from None
+    if dtype.kind not in KINDS or dtype.hasobject:
+        raise WireError(f"an npy body holds numbers, not {dtype}")
+    values = _view(content, file.tell(), dtype, shape)
+    return values.reshape(shape, order="F" if fortran else "C")
+
+
+def _view(content: bytes, start: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    size = math.prod(shape) * dtype.itemsize
+    if any(side < 0 for side in shape) or size != len(content) - start:
+        raise WireError(
+            f"the array {list(shape)} of {dtype} does not have the {len(content) - start} bytes given"
+        )
+    return np.frombuffer(content, dtype, offset=start)
+
+
+def _from_safetensors(content: bytes) -> dict[str, Any]:
+    """All tensors, and the fields in the metadata, each as JSON."""
+    from safetensors import SafetensorError, deserialize
+
+    try:
+        tensors = dict(deserialize(content))  # type: ignore[no-untyped-call]
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length])
+    except (SafetensorError, ValueError, RecursionError):
+        raise WireError("the body is not a valid safetensors file") from None
+    fields: dict[str, Any] = {
+        name: _json(text, f"the metadata {name}") for name, text in header.get("__metadata__", {}).items()
+    }
+    for name, tensor in tensors.items():
+        if tensor["dtype"] not in TYPES:
+            raise WireError(f"{name} is of type {tensor['dtype']}; possible are {', '.join(TYPES)}")
+        values = np.frombuffer(tensor["data"], TYPES[tensor["dtype"]]).reshape(tensor["shape"])
+        fields[name] = values if name == "x" else values.tolist()
+    return fields
+
+
+def encode_arrays(x: NDArray[Any], fields: dict[str, Any]) -> bytes:
+    """A safetensors body with samples and other fields."""
+    from safetensors.numpy import save
+
+    metadata = {name: json.dumps(value) for name, value in fields.items()}
+    return save({"x": np.ascontiguousarray(x)}, metadata)
+
+
+def _named(value: Any) -> str:
+    """A JSON value's type in JSON's words."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,186 @@
+"""The client: the methods of a live learner, arrays and tensors, retries that are applied once."""
+
+import asyncio
+import json
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from running import running, small
+
+import everlearn
+from everlearn import AsyncClient, Client
+from everlearn.cli import main
+from everlearn.service.client import ServiceError
+
+X = np.eye(3, dtype=np.float32)[:2]
+Y = ["left", ("right", 1)]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("client")) as service:
+        yield service
+
+
+@pytest.mark.parametrize(
+    "as_type", [np.asarray, torch.from_numpy, np.ndarray.tolist, lambda x: x.astype(float)]
+)
+def test_arrays_tensors_and_lists_give_the_same_answers(service, as_type):
+    x = as_type(X)
+    with Client(service.url) as client:
+        before = client.status()["samples"]
+        client.observe(x, Y, ids=["a", "b"])
+        assert client.status()["samples"] == before + 2
+        live = service.model.live
+        assert client.predict(x, min_position=client.position) == live.predict(X)
+        labels, shares = client.predict(x, confidence=True)
+        rows = client.predict_proba(x)
+        assert type(rows) is (torch.Tensor if isinstance(x, torch.Tensor) else np.ndarray)
+        np.testing.assert_allclose(np.asarray(rows), live.predict_proba(X), atol=1e-6)
+        np.testing.assert_allclose(np.asarray(rows).max(1), np.asarray(shares))
+        assert labels == live.predict(X)
+
+
+def test_every_operation(service):
+    with Client(service.url) as client:
+        client.observe(X, Y, ids=["x", "y"])
+        assert client.ask(["q1", 7], X) == service.model.live.predict(X)
+        labels, shares = client.ask(["q2", 8], X, confidence=True)
+        assert len(labels) == len(shares) == 2
+        told = client.tell(["q1", 7, "no"], ["left", "left", "left"])
+        assert (told.learnt, told.missing) == (["q1", 7], ["no"])
+        assert sorted(map(str, told.right + told.wrong)) == ["7", "q1"]
+        assert client.correct(["x"], ["third"])["exemplars"] >= 1
+        assert client.delete(["x"])["exemplars"] >= 1
+        client.observe(X, ["gone", "gone"])
+        client.forget("gone")
+        assert "gone" not in client.classes()
+        assert client.classes() == service.model.live.classes
+        assert client.save() == client.position == service.model.live.position
+        assert client.history()["events"]
+
+
+def test_the_asynchronous_client_does_the_same(service):
+    async def talk():
+        async with AsyncClient(service.url) as client:
+            await asyncio.gather(*(client.observe(X, Y) for _ in range(8)))
+            return await client.predict(X, min_position=client.position), await client.classes()
+
+    before = service.model.live.learner.samples
+    predicted, classes = asyncio.run(talk())
+    live = service.model.live
+    assert (predicted, classes) == (live.predict(X), live.classes)
+    assert live.learner.samples == before + 16
+
+
+class Unreliable(httpx.BaseTransport):
+    """Delivers every request, but loses answers, or says that the service is busy."""
+
+    def __init__(self, losses):
+        self.losses, self.real = list(losses), httpx.HTTPTransport()
+
+    def handle_request(self, request):
+        loss = self.losses.pop(0) if self.losses else None
+        if loss == "busy":
+            return httpx.Response(429, headers={"Retry-After": "0"}, json={"detail": "busy"})
+        answer = self.real.handle_request(request)
+        if loss == "lost":
+            answer.close()
+            raise httpx.ReadError("the connection was reset", request=request)
+        return answer
+
+    def close(self):
+        self.real.close()
+
+
+def test_lost_answers_are_retried_and_the_change_is_applied_once(service):
+    before = service.model.live.learner.samples
+    with Client(service.url, transport=Unreliable(["lost", "busy", "lost"])) as client:
+        client.observe(X, Y)
+        assert service.model.live.learner.samples == before + 2
+    lossy = Client(service.url, transport=Unreliable(["lost"] * 9), retries=1)
+    with lossy as client, pytest.raises(ServiceError, match="is `everlearn serve` running"):
+        client.observe(X, Y)
+    assert service.model.live.learner.samples == before + 4
+
+
+def test_mistakes_are_errors_in_words(service, tmp_path):
+    with Client(service.url) as client, pytest.raises(ValueError, match="but the network takes"):
+        client.predict(np.zeros((1, 9), np.float32))
+    with (
+        Client(service.url, model="nobody") as client,
+        pytest.raises(ServiceError, match="no model 'nobody'") as found,
+    ):
+        client.classes()
+    assert found.value.status == 404
+    with (
+        Client("http://127.0.0.1:9", retries=0) as client,
+        pytest.raises(ServiceError, match="can't be reached"),
+    ):
+        client.classes()
+
+
+def test_a_token_comes_from_the_environment(tmp_path, monkeypatch):
+    from everlearn.service.tokens import Tokens
+
+    tokens = Tokens(tmp_path / "tokens.json")
+    secret = tokens.create("me", ["predict"])
+    with running(tmp_path, tokens=tokens) as service:
+        with Client(service.url) as client, pytest.raises(PermissionError, match="a valid token is needed"):
+            client.classes()
+        monkeypatch.setenv("EVERLEARN_TOKEN", secret)
+        with Client(service.url) as client:
+            assert client.classes() == []
+            with pytest.raises(PermissionError, match="the token me lacks the scope learn"):
+                client.observe(X, Y)
+
+
+def test_files_on_the_command_line(tmp_path, capsys):
+    rows = [[1.0, 0.0], [0.0, 1.0]] * 10
+    labels = ["up", "down"] * 10
+    np.savez(tmp_path / "a.npz", x=np.array(rows, np.float32), y=np.array(labels))
+    lines = [
+        json.dumps({"x": row, "y": label, "id": i})
+        for i, (row, label) in enumerate(zip(rows, labels, strict=True))
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    table = ["first,second,label", *(f"{a},{b},{label}" for (a, b), label in zip(rows, labels, strict=True))]
+    (tmp_path / "a.csv").write_text("\n".join(table))
+    with running(tmp_path) as service:
+        for kind in ("npz", "jsonl", "csv"):
+            assert main(["observe", str(tmp_path / f"a.{kind}"), "--url", service.url]) == 0
+            assert "20 samples" in capsys.readouterr().out
+        assert service.model.live.learner.samples == 60
+        plain = small()
+        for _ in range(3):
+            for start in (0, 10):
+                plain.observe(torch.tensor(rows[start : start + 10]), labels[start : start + 10])
+        for kind in ("npz", "jsonl", "csv"):
+            words = ["predict", str(tmp_path / f"a.{kind}"), "--url", service.url, "--confidence"]
+            assert main(words) == 0
+            out, err = capsys.readouterr()
+            found = [json.loads(line) for line in out.splitlines()]
+            assert [line["label"] for line in found] == plain.predict(torch.tensor(rows))
+            right = sum(line["label"] == label for line, label in zip(found, labels, strict=True))
+            assert f"accuracy {right / 20:.4f} on 20 samples" in err
+        assert service.model.live.delete([3]).exemplars == 1  # the ids of the lines
+        for name, text, sentence in [
+            ("b.csv", "a,b\n1,x\n", "line 2 of"),
+            ("b.jsonl", '{"x": [1]}\n{"y": 1}\n', "line 2 of"),
+            ("b.txt", "", "must be one of .jsonl, .csv, .npz"),
+            ("c.jsonl", '{"x": [1]}\n', "has no labels"),
+        ]:
+            (tmp_path / name).write_text(text)
+            assert main(["observe", str(tmp_path / name), "--url", service.url]) == 2
+            assert sentence in capsys.readouterr().err
+
+
+def test_importing_the_client_loads_no_torch():
+    import subprocess
+    import sys
+
+    code = "import sys; from everlearn import Client; print('torch' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+    assert everlearn.Client is Client
