@@ -3,13 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs hashes bench clean
+.PHONY: demo test test-services lint docs hashes bench clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/everlearn demo
 
 test: $(VENV)/.installed lint
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+# The tests of the service, the report's page and what else needs a browser or a server, none of them skipped.
+# What is missing is installed by apt-get, as root.
+test-services: $(VENV)/.installed
+	command -v chromium > /dev/null && command -v redis-server > /dev/null || { apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends chromium redis-server > /dev/null; }
+	EVERLEARN_NO_SKIPS=1 $(BIN)/python -m pytest -q -n 2 tests/live tests/service tests/paper/test_report_in_a_browser.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -23,6 +23,15 @@ from everlearn.streams import dataset_files, datasets
 hypothesis.settings.register_profile("everlearn", deadline=None)
 hypothesis.settings.load_profile("everlearn")
 
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With $EVERLEARN_NO_SKIPS, a test that is skipped fails the run: `make test-services`."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("EVERLEARN_NO_SKIPS") and reporter and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 GIVEN = os.environ.get("EVERLEARN_DATA")
 PACKED = Path(__file__).parents[2] / "shared" / "data"
 

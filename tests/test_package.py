@@ -62,9 +62,12 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
 
     import tyro
 
+    from everlearn.cli.observe import ObserveFlags
+    from everlearn.cli.predict import PredictFlags
     from everlearn.cli.report import ReportFlags
     from everlearn.cli.reproduce import ReproduceFlags
     from everlearn.cli.run import parse
+    from everlearn.cli.serve import parse as serve_flags
     from everlearn.paper.reproduce import plan
     from everlearn.streams import datasets, record_files
 
@@ -82,6 +85,12 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
                     plan(flags.experiment, dataclasses.replace(flags.run, store=tmp_path / "none"))
             elif words[:2] == ["everlearn", "report"]:
                 tyro.cli(ReportFlags, args=words[2:])
+            elif words[:2] == ["everlearn", "serve"]:
+                serve_flags(words[2:])
+            elif words[:2] in (["everlearn", "observe"], ["everlearn", "predict"]):
+                tyro.cli(ObserveFlags if words[1] == "observe" else PredictFlags, args=words[2:])
+            elif words[:2] == ["everlearn", "token"]:
+                assert words[2] in ("create", "list", "revoke")
             elif words[:1] == ["everlearn"]:
                 assert words[1:] in (["demo"], ["--help"])
 
