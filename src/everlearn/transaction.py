@@ -193,7 +193,10 @@ def _spare(tensor: Tensor) -> Tensor:
     """A tensor for the content of this one; one of an earlier transaction, so that memory is not taken each time."""
     spare = _local.spares.pop((tensor.shape, tensor.dtype, tensor.device), None)
     same_layout = spare is not None and spare.stride() == tensor.stride()
-    return spare if spare is not None and same_layout else torch.empty_like(tensor, requires_grad=False)
+    if spare is not None and same_layout:
+        return spare
+    with torch.inference_mode(False):  # it may be used again outside of it
+        return torch.empty_like(tensor, requires_grad=False)
 
 
 def _copy_back(tensors: list[Tensor], values: list[Tensor]) -> None:

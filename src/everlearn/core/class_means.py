@@ -19,15 +19,16 @@ __all__ = ["class_means", "nearest_mean_scores", "prediction_prototypes"]
 
 
 def prediction_prototypes(learner: Learner) -> Tensor:
-    """The prototypes used for predictions, `[classes, d]`; computed from the exemplars at most once per batch."""
+    """The prototypes used for predictions, `[classes, d]`: the evolving ones, or means of the exemplars."""
     held: Any = learner.prototype_memory
     evolving: Tensor = held.vectors[: len(learner.labels)]
     if not learner.settings.recalibrate:
         return evolving
-    if held.from_exemplars is None:
-        held.from_exemplars = _from_exemplars(learner, evolving)
+    age = learner.batches - held.computed_at
+    if held.from_exemplars is None or age >= learner.settings.recalibrate_every:
+        held.from_exemplars, held.computed_at = _from_exemplars(learner, evolving), learner.batches
     means: Tensor = held.from_exemplars
-    return means
+    return torch.cat([means, evolving[len(means) :]])  # and classes that came since
 
 
 def _from_exemplars(learner: Learner, otherwise: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from everlearn.core.settings import ReplaySettings
 from everlearn.networks import as_input
 from everlearn.randomness import DrawFrom
 from everlearn.training.strong_views import STRONG_VIEWS, StrongViews
-from everlearn.training.views import Change, Colours, Mixtures, Views, image_size, mirrored
+from everlearn.training.views import Change, Colours, CutOut, Mixtures, Views, image_size, mirrored
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
@@ -23,6 +23,10 @@ __all__ = ["Augmentation", "ImageChanges", "SeveralViews", "with_mirror_image"]
 
 Augmentation = Callable[[Tensor], Tensor]
 """A user's function of a batch that returns one of the same shape; it is called before bytes become 0 … 1."""
+
+
+# The views of images with one plane, which may be digits or letters, and of those in colour.
+AUTOMATIC = {1: "shift", 3: "crop-flip"}
 
 
 class ImageChanges:
@@ -41,17 +45,22 @@ class ImageChanges:
         for name in ("colour", "mixing"):
             if getattr(settings, name) and not (x.is_floating_point() or x.dtype == torch.uint8):
                 raise ValueError(f"{name} takes bytes or floating numbers, not samples of {x.dtype}")
-        for name in ("colour", "mirrored"):
+        for name in ("colour", "mirrored", "cutout"):
             if getattr(settings, name):
                 image_size(f"the setting `{name}`", shape, settings.width)
-        if settings.augmentation in STRONG_VIEWS:
+        kind: Any = settings.augmentation
+        if kind == "auto":
+            kind = AUTOMATIC.get(shape[0] if len(shape) == 3 else 0, "none")
+        if kind in STRONG_VIEWS:
             if not (x.is_floating_point() or x.dtype == torch.uint8):
                 raise ValueError(
-                    f"augmentation {settings.augmentation} takes bytes or floating numbers, not samples of {x.dtype}"
+                    f"augmentation {kind} takes bytes or floating numbers, not samples of {x.dtype}"
                 )
-            yield StrongViews(settings.augmentation, shape, settings.width)
-        elif not callable(settings.augmentation) and settings.augmentation != "none":
-            yield Views(settings.augmentation, shape, settings.width, device)
+            yield StrongViews(kind, shape, settings.width)
+        elif not callable(kind) and kind != "none":
+            yield Views(kind, shape, settings.width, device)
+        if settings.cutout:
+            yield CutOut(settings.cutout, *image_size("the setting `cutout`", shape, settings.width))
         if settings.colour:
             yield Colours(settings.colour)
         if settings.mixing:

@@ -297,8 +297,6 @@ class Learner(ABC):
     def invalidate(self) -> None:
         """Drop values computed from the weights, the memory or the classes: these are about to change."""
         self.rejection_threshold = None
-        if self.prototype_memory is not None:
-            self.prototype_memory.from_exemplars = None
 
     def changing_parts(self) -> list[object]:
         """The objects whose attributes change while learning; a transaction can undo these changes."""

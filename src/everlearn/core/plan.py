@@ -75,4 +75,11 @@ def plan_shape(learner: Learner, batch: int) -> tuple[Hashable, ...]:
     settings = learner.settings
     if not isinstance(settings, ReplaySettings):
         return shape
-    return *shape, settings.augmentation, settings.colour > 0, settings.mixing > 0, settings.averaging > 0
+    return (
+        *shape,
+        settings.augmentation,
+        settings.colour > 0,
+        settings.cutout > 0,
+        settings.mixing > 0,
+        settings.averaging > 0,
+    )

@@ -82,6 +82,9 @@ class Settings:
             self._check("optimizer", self.optimizer == self.trains_with, only)
             self._check("weight_decay", self.weight_decay == 0, "0 for this method")
 
+    # The value of a setting that an older state lacks, where the default is not what the learner did then.
+    before: ClassVar[dict[str, Any]] = {}
+
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             raise ValueError(f"{name} must be {expected}, not {shortened(getattr(self, name))}")
@@ -123,11 +126,13 @@ class ReplaySettings(Settings):
     """exemplars replayed in each iteration; by default as many as the batch has samples"""
     augmentation: str = "none"
     """a random view of every image in each iteration: none, shift, crop-flip, strong, crop-flip-grey, crop-grey,
-    large-crop-grey, large-crop-flip; or, in Python, a function of a batch"""
+    large-crop-grey, large-crop-flip; auto chooses by the planes; in Python, also a function of a batch"""
     width: int | None = None
     """the width of the images in pixels, where grey ones come flat and are augmented, coloured or mirrored"""
     colour: float = 0.0
     """brightness, contrast and, of images in colour, saturation are multiplied by 1 ± up to this in each iteration"""
+    cutout: int = 0
+    """the side of a square, in pixels, that is blacked out at a random place of every image; 0 for none"""
     mixing: float = 0.0
     """up to this share of another image of the batch in every image, which keeps its own label; 0 for none"""
     averaging: float = 0.0
@@ -137,13 +142,14 @@ class ReplaySettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = ["none", *AUGMENTATIONS, *STRONG_VIEWS]
+        known = ["none", "auto", *AUGMENTATIONS, *STRONG_VIEWS]
         self._check("replayed", self.replayed is None or self.replayed >= 1, "at least 1")
         self._check(
             "augmentation", callable(self.augmentation) or self.augmentation in known, " or ".join(known)
         )
         self._check("width", self.width is None or self.width >= 1, "at least 1")
         self._check("colour", 0 <= self.colour <= 1, "at least 0 and at most 1")
+        self._check("cutout", self.cutout >= 0, "at least 0")
         self._check("mixing", 0 <= self.mixing < 1, "at least 0 and below 1")
         self._check("averaging", 0 <= self.averaging < 1, "at least 0 and below 1")
 

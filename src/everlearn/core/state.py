@@ -85,7 +85,7 @@ def extra_state(learner: Learner) -> State:
         state |= {f"average.{name}": part.clone() for name, part in weights.items()}
         state["newest"] = torch.tensor(learner.newest)
     if learner.prototype_memory is not None:
-        state["prototypes"] = learner.prototype_memory.vectors[: len(learner.labels)].clone()
+        state |= learner.prototype_memory.state()
     if isinstance(learner.sgd, StatefulOptimizer):
         state |= {f"optimizer.{name}": part for name, part in learner.sgd.state().items()}
     return state
@@ -101,7 +101,7 @@ def restore_extra(learner: Learner, state: State) -> None:
         if not 0 <= learner.newest <= learner.batches:
             raise ValueError(f"newest is {learner.newest} in a state of {learner.batches} batches")
     if learner.prototype_memory is not None:
-        learner.prototype_memory.vectors[: len(learner.labels)] = state["prototypes"].to(learner.device)
+        learner.prototype_memory.restore(state)
     if isinstance(learner.sgd, StatefulOptimizer):
         learner.sgd.restore(under("optimizer.", state))
 
@@ -140,7 +140,7 @@ def load_into(learner: Learner, state: State) -> None:
     meta = read_meta(state)
     check_tensors(state)
     # A setting that is newer than the state has its default, which is off.
-    meta["settings"] = settings_as_dict(learner.Settings()) | meta["settings"]
+    meta["settings"] = settings_as_dict(learner.Settings()) | learner.Settings.before | meta["settings"]
     for part, mine in identity(learner).items():
         if meta[part] != mine:
             theirs, own = differing(meta[part], mine)

@@ -138,6 +138,7 @@ def load(
         settings = settings | {"augmentation": augmentation}
     try:
         kind = learner or _named(meta["learner"])
+        settings = kind.Settings.before | settings
         made = kind(network or meta["network"], seed=meta["seed"], device=device, **settings)
     except (ValueError, TypeError) as error:
         raise CheckpointError(f"{os.fspath(path)} can't be loaded: {error}") from None

@@ -15,7 +15,7 @@ from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
 from everlearn.core.prediction import evaluate
 from everlearn.core.settings import ReplaySettings
-from everlearn.losses import Gradient, ppp_loss
+from everlearn.losses import Gradient, ppp_loss, proxy
 from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.memory.labels import Label
 from everlearn.memory.prototypes import Prototypes
@@ -44,8 +44,12 @@ class CoPESettings(ReplaySettings):
     """where gradients flow through pseudo-prototypes: released (repellor only), full, or detached"""
     reference_batch: int | None = None
     """weight the negative pairs as if B had this many samples, so that the loss does not grow with the batch"""
+    learn_prototypes: bool = False
+    """prototypes follow the gradient of the cross-entropy over them, in place of the PPP-loss and the momentum"""
     recalibrate: bool = False
     """predict with prototypes computed from the memory, at the first prediction after each batch"""
+    recalibrate_every: int = 1
+    """batches after which these are computed again, at the next prediction"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +57,7 @@ class CoPESettings(ReplaySettings):
         self._check("temperature", self.temperature > 0, "above 0")
         self._check("momentum", 0 <= self.momentum <= 1, "between 0 and 1")
         self._check("embedding", self.embedding is None or self.embedding >= 1, "at least 1")
+        self._check("recalibrate_every", self.recalibrate_every >= 1, "at least 1")
         size = self.reference_batch
         self._check("reference_batch", size is None or size >= 1, "at least 1")
         known = ("released", "full", "detached")
@@ -95,6 +100,8 @@ class CoPE(Learner):
         old, old_slots = replay
         both, slots = torch.cat([x, old]), torch.cat([slots, old_slots])
         prototypes, seen = self.prototype_memory.in_use()
+        if self.settings.learn_prototypes:
+            return self._step_with_prototypes(both, slots, prototypes, seen)
         return self.fit_embedding(
             both,
             ppp_loss,
@@ -107,12 +114,29 @@ class CoPE(Learner):
             repellor=self.repellor(len(both)),
         )
 
+    def _step_with_prototypes(
+        self, x: Tensor, slots: Tensor, prototypes: Tensor, seen: Tensor | None
+    ) -> Tensor:
+        """One SGD step of network and prototypes on the cross-entropy over the prototypes."""
+        batch: dict[str, Any] = {
+            "slots": slots,
+            "prototypes": prototypes,
+            "temperature": self.settings.temperature,
+            "seen": seen,
+        }
+        features = self.fit_embedding(x, proxy, **batch)
+        slope = proxy.prototype_gradient(features, **batch)
+        self.prototype_memory.descend(slope, self.settings.learning_rate)
+        return features
+
     def repellor(self, samples: int) -> float:
         """The weight of the negative pairs for this many samples in B."""
         return (self.settings.reference_batch or samples) / samples
 
     def after_steps(self, plan: Plan, outcomes: list[Any]) -> None:
         """Equation 1: move the prototypes towards the mean features of all replayed samples and of the last B_n."""
+        if self.settings.learn_prototypes:
+            return
         batch = len(plan.slots)
         features = torch.cat([*(part[batch:] for part in outcomes[:-1]), outcomes[-1]])
         slots = torch.cat([*plan.old_slots[:-1], plan.slots, plan.old_slots[-1]])
@@ -133,6 +157,12 @@ class CoPE(Learner):
         """The evolving prototype p^c of each class seen; with `recalibrate`, predictions use others."""
         vectors = self.prototype_memory.vectors.clone() if self.classes else ()
         return dict(zip(self.classes, vectors, strict=False))
+
+    def invalidate(self) -> None:
+        """Drop the prototypes computed from the memory, too, unless they are used for several batches."""
+        super().invalidate()
+        if self.settings.recalibrate_every == 1 and self.prototype_memory is not None:
+            self.prototype_memory.from_exemplars = None
 
     def copy_for_snapshot(self, frozen: Any) -> None:
         """Compute the prototypes for predictions, since the copy has no memory."""
@@ -161,4 +191,6 @@ class CoPE(Learner):
     def install(self, network: nn.Module, features: int) -> None:
         """Start with a network whose embeddings have this size."""
         self.use(network)
-        self.prototype_memory = Prototypes(features, self.device, self.generator)
+        self.prototype_memory = Prototypes(
+            features, self.device, self.generator, self.settings.recalibrate_every > 1
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, ClassVar
 
 from everlearn.learners.cope import CoPE, CoPESettings
 
@@ -13,19 +14,30 @@ __all__ = ["CoPEPlus", "CoPEPlusSettings"]
 class CoPEPlusSettings(CoPESettings):
     """CoPE's settings with other defaults; those of each benchmark were chosen on a validation part of its stream."""
 
+    learning_rate: float = 0.1
+    """step size of plain SGD"""
     iterations: int = 3
     """gradient steps per batch, each with fresh replay"""
+    augmentation: str = "auto"
+    """a random view of every image in each iteration: none, shift, crop-flip, or auto, which chooses by the planes of
+    the images; in Python also a function of a batch"""
     averaging: float = 0.99
     """decay per batch of the averaged weights used for predictions; 0 for no averaging"""
+    learn_prototypes: bool = True
+    """prototypes follow the gradient of the cross-entropy over them, in place of the PPP-loss and the momentum"""
     recalibrate: bool = True
     """predict with prototypes computed from the memory, at the first prediction after each batch"""
 
+    before: ClassVar[dict[str, Any]] = {"learn_prototypes": False, "augmentation": "none"}
+
 
 class CoPEPlus(CoPE):
-    """CoPE with more iterations, averaged weights and prototypes from the memory; for images, random views too.
+    """CoPE with prototypes that learn by gradient, and what later work has found to help replay.
 
-    Memory and network are CoPE's; it makes one pass, and needs no task. For images, set `augmentation="crop-flip"`
-    or "shift".
+    Each class has one unit-length prototype, as in CoPE. It follows the gradient of the cross-entropy over all
+    prototypes; predictions use the class means of the memory.
+    There are several iterations per batch, averaged weights, and random views of images. Memory and network are
+    CoPE's; it makes one pass, and needs no task.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)

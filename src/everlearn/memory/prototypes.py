@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,15 +19,20 @@ class Prototypes:
     """One prototype p^c per class, in a tensor of fixed shape that doubles when it is full.
 
     generator: draws the first prototype of a class.
+    keeps_means: whether `from_exemplars` is used for several batches, and so a part of the state.
     vectors: `[capacity, d]`; rows of unseen classes are zero.
     seen: which rows are prototypes of a class, `[capacity]`.
-    from_exemplars: prototypes computed from the replay memory for predictions, until anything changes.
+    from_exemplars: prototypes computed from the replay memory for predictions, after `computed_at` batches.
     """
 
-    def __init__(self, dimension: int, device: torch.device, generator: torch.Generator) -> None:
+    def __init__(
+        self, dimension: int, device: torch.device, generator: torch.Generator, keeps_means: bool = False
+    ) -> None:
+        self.keeps_means = keeps_means
         self._generator = generator
         self.count = 0
         self.from_exemplars: Tensor | None = None
+        self.computed_at = 0
         self.vectors, self.seen = _empty(16, dimension, device)
 
     def open_classes(self, classes: int) -> bool:
@@ -73,13 +80,46 @@ class Prototypes:
                 transaction.keep([vectors])
             vectors.copy_(xp.where(counts[:, None] > 0, moved, before))
 
+    @torch.no_grad()
+    def descend(self, slope: Tensor, rate: float) -> None:
+        """One SGD step of the prototypes, and back to unit length. Tensor operations only.
+
+        slope: the gradient by the first prototypes, `[classes, d]`.
+        """
+        moved = normalize(self.vectors[: len(slope)] - rate * slope, dim=1)
+        if self.vectors.is_cuda:
+            transaction = current()
+            if transaction is not None:
+                transaction.keep([self.vectors])
+            self.vectors[: len(slope)].copy_(moved)
+        else:
+            assign(self.vectors, slice(len(slope)), moved)
+
     def nbytes(self) -> int:
         """Bytes held."""
         parts = (self.vectors, self.seen, self.from_exemplars)
         return sum(part.nbytes for part in parts if part is not None)
 
+    def state(self) -> dict[str, Tensor]:
+        """The prototypes as tensors, and those computed from the memory."""
+        state = {"prototypes": self.vectors[: self.count].clone()}
+        if self.from_exemplars is not None and self.keeps_means:
+            state["prototypes.from_exemplars"] = self.from_exemplars.clone()
+            state["prototypes.computed_at"] = torch.tensor(self.computed_at)
+        return state
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Load a state that `state` returned."""
+        self.vectors[: self.count] = state["prototypes"].to(self.vectors.device)
+        if "prototypes.from_exemplars" in state:
+            means = state["prototypes.from_exemplars"].to(self.vectors.device)
+            if means.ndim != 2 or means.shape[1] != self.vectors.shape[1] or len(means) > self.count:
+                raise ValueError(f"prototypes.from_exemplars has the shape {list(means.shape)}")
+            self.from_exemplars, self.computed_at = means.clone(), int(state["prototypes.computed_at"])
+
     def forget(self, slot: int) -> None:
         """Remove the prototype of a class; those after it move down by one, into new tensors."""
+        self.from_exemplars = None
         left = torch.cat([self.vectors[:slot], self.vectors[slot + 1 : self.count]])
         capacity = 16
         while capacity < len(left):

@@ -49,6 +49,7 @@ class WeightAverage:
         transaction = current()
         if age.is_cuda:
             if transaction is not None:
+                transaction.flush()  # the weights first
                 transaction.keep(self.means)
             share = 1 - ((1 + age[0]) / (10 + age[0])).clamp(max=decay)
             changes = foreach.sub(self._weights, self.means)

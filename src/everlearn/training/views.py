@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from everlearn.messages import nearest
 from everlearn.networks import as_input
 
-__all__ = ["AUGMENTATIONS", "Change", "Colours", "Mixtures", "Views", "image_size", "mirrored"]
+__all__ = ["AUGMENTATIONS", "Change", "Colours", "CutOut", "Mixtures", "Views", "image_size", "mirrored"]
 
 # How far an image is shifted at most, in pixels, and whether it may be mirrored as well.
 AUGMENTATIONS = {"shift": (2, False), "crop-flip": (4, True)}
@@ -149,6 +149,39 @@ class Colours(Change):
             x = torch.lerp(x.mean(1, keepdim=True).expand_as(x), x, saturation)
         mean = x.flatten(1).mean(1).view(each)
         return torch.lerp(mean.expand_as(x), x, contrast).mul_(brightness)
+
+
+class CutOut(Change):
+    """Each image with a black square of this side, centred at a random pixel; it may reach over the edge.
+
+    >>> cut = CutOut(2, height=3, width=3)
+    >>> cut(torch.arange(1, 10).view(1, 1, 3, 3), torch.tensor([4]))
+    tensor([[[[0, 0, 3],
+              [0, 0, 6],
+              [7, 8, 9]]]])
+
+    DeVries, T. and Taylor, G. W. Improved Regularization of Convolutional Neural Networks with Cutout. 2017.
+    """
+
+    def __init__(self, side: int, height: int, width: int) -> None:
+        self._side, self._height, self._width = side, height, width
+
+    def count(self, images: int) -> int:
+        """A pixel for the centre."""
+        return self._height * self._width
+
+    def __call__(self, x: Tensor, numbers: Tensor) -> Tensor:
+        """Each image with a square whose centre is the pixel of its number."""
+        rows = self._covered(numbers // self._width, self._height)
+        columns = self._covered(numbers % self._width, self._width)
+        covered = (rows[:, :, None] & columns[:, None, :])[:, None]  # [images, 1, height, width]
+        planes = x.reshape(len(x), -1, self._height, self._width)
+        return planes.masked_fill(covered, 0).view(x.shape)
+
+    def _covered(self, centres: Tensor, size: int) -> Tensor:
+        """Which of the rows, or columns, the square covers, `[images, size]`."""
+        places = torch.arange(size, device=centres.device) - (centres - self._side // 2)[:, None]
+        return (places >= 0) & (places < self._side)
 
 
 class Mixtures(Change):
