@@ -36,6 +36,7 @@ def stream(batches=12, size=4, seed=0):
 
 
 def learner(name, **settings):
+    settings = {"augmentation": "none"} | settings
     return learners.find(name)("mlp", hidden=12, memory_size=20, seed=3, **settings)
 
 
