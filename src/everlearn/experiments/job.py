@@ -146,6 +146,7 @@ def key_of(plain: dict[str, Any], in_force: dict[str, Any]) -> str:
     """The key of a run from its job as JSON values, and all its settings."""
     kind = kind_of(plain["learner"], own="learner" in plain.get("versions", {}))
     defaults = {} if kind is None else {f.name: f.default for f in dataclasses.fields(kind.Settings)}
+    in_force = in_force if kind is None else kind.Settings.before | in_force
     # Defaults are left out, so that a setting added in a later version does not change the keys.
     counted = {name: value for name, value in in_force.items() if value != defaults.get(name, ())}
     values = json.dumps(plain | {"settings": counted}, sort_keys=True)
