@@ -42,9 +42,15 @@ class Change:
 
     __slots__ = ("detail", "ids", "kind", "labels", "samples", "values")
 
-    def __init__(self, kind: str, detail: str, samples: bytes | bytearray | None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        detail: str,
+        samples: bytes | bytearray | None,
+        values: dict[str, Any] | None = None,
+    ) -> None:
         self.kind, self.detail, self.samples = kind, detail, samples
-        self.values: dict[str, Any] = json.loads(detail)
+        self.values: dict[str, Any] = json.loads(detail) if values is None else values
         self.labels = decode_labels(self.values.get("labels", ()))
         self.ids = decode_labels(self.values["ids"]) if "ids" in self.values else None
 
@@ -56,10 +62,10 @@ class Change:
             if name in held:
                 held[name] = encode_labels(held[name])
         if x is None:
-            return cls(kind, json.dumps(held), None)
+            return cls(kind, json.dumps(held), None, held)
         held |= {"shape": list(x.shape), "type": str(x.dtype).removeprefix("torch.")}
         flat = x.detach().cpu().contiguous().flatten().view(torch.uint8)
-        return cls(kind, json.dumps(held), bytearray(memoryview(flat.numpy())))  # type: ignore[arg-type]
+        return cls(kind, json.dumps(held), bytearray(flat.numpy()), held)
 
     @property
     def request_id(self) -> str | None:

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["interrupts_wait"]
+__all__ = ["InterruptsWait"]
 
 
-@contextmanager
-def interrupts_wait() -> Iterator[None]:
+class InterruptsWait:
     """A context in which an interrupt waits until its end. Outside of the main thread there are none."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    waiting: list[tuple[Any, ...]] = []
 
-    def wait(number: int, frame: FrameType | None) -> None:
-        waiting.append((number, frame))
+    __slots__ = ("_handler", "_waiting")
 
-    signal.signal(signal.SIGINT, wait)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if waiting:
-            handler(*waiting[0])
+    def __enter__(self) -> None:
+        self._handler: Any = None
+        self._waiting: tuple[int, FrameType | None] | None = None
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, self._wait)
+
+    def _wait(self, number: int, frame: FrameType | None) -> None:
+        self._waiting = number, frame
+
+    def __exit__(self, *_: object) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            if self._waiting is not None and callable(self._handler):
+                self._handler(*self._waiting)

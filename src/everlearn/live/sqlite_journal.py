@@ -12,14 +12,16 @@ from typing import Any
 
 from everlearn.live.entries import Change, Entry
 from everlearn.live.journal import LiveError, Refused
+from everlearn.live.worker import Outcome, Worker
 
 __all__ = ["FILE", "SQLiteJournal"]
 
 FILE = "journal.sqlite"
 PATIENCE = 10.0  # seconds that a write waits for a backup in another process
-PAGES = 4000  # of the log, before they are copied to the database
+LOG_BYTES = 2**22  # written to the log before it is copied to the database and used from its beginning again
 MOST_REFUSED = 100  # refused entries that are kept
 READ = 64  # rows fetched at a time
+PAGE = 4096
 ZEROS = 2**20  # bytes written at a time to overwrite free pages
 
 TABLES = """
@@ -62,9 +64,12 @@ class SQLiteJournal:
             self._connection.execute("pragma journal_mode = wal")
             self._connection.execute("pragma synchronous = full")
             self._connection.execute("pragma secure_delete = off")  # `erase` overwrites what it removes
-            self._connection.execute(f"pragma wal_autocheckpoint = {PAGES}")
+            self._connection.execute("pragma wal_autocheckpoint = 0")  # see `_use_log_again`
             self._connection.execute("pragma temp_store = memory")  # so that VACUUM leaves no file elsewhere
             self._connection.executescript(f"begin immediate; {TABLES} commit;")
+        self._written = 0  # bytes in the log
+        self._copier = Worker("log")
+        self._copying: Outcome | None = None
 
     @contextmanager
     def _sentence(self) -> Iterator[None]:
@@ -96,9 +101,25 @@ class SQLiteJournal:
         if len(rows) == 1:  # one statement is a transaction by itself
             with self._sentence():
                 self._connection.execute(ADD, rows[0])
-            return
-        with self._transaction() as connection:
-            connection.executemany(ADD, rows)
+        else:
+            with self._transaction() as connection:
+                connection.executemany(ADD, rows)
+        self._written += sum(len(row[3]) + len(row[4] or b"") + PAGE for row in rows)
+        if self._written > LOG_BYTES:
+            self._use_log_again()
+
+    def _use_log_again(self) -> None:
+        """Copy the log to the database. Most of it is copied in another thread, while entries are added."""
+        if self._copying is None:
+            self._copying = self._copier.submit(self._copy_log)
+        elif self._copying.is_known:
+            with self._sentence():
+                self._connection.execute("pragma wal_checkpoint(passive)")
+            self._written, self._copying = 0, None
+
+    def _copy_log(self) -> None:
+        with self._sentence(), closing(sqlite3.connect(self.path, timeout=PATIENCE)) as connection:
+            connection.execute("pragma wal_checkpoint(passive)")
 
     def entries(self, after: int) -> Iterator[Entry]:
         """The entries with larger positions, in order; a damaged one raises a LiveError."""
@@ -238,6 +259,7 @@ class SQLiteJournal:
 
     def close(self) -> None:
         """Close the file; the log is copied into it."""
+        self._copier.close()
         with self._sentence():
             self._connection.close()
 

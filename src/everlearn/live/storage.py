@@ -6,7 +6,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
 
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.core.learner import OWN_NETWORK, Learner
@@ -16,7 +15,7 @@ from everlearn.live.entries import Entry
 from everlearn.live.folder import Folder
 from everlearn.live.journal import Journal, LiveError
 from everlearn.live.model import Model
-from everlearn.live.worker import Worker
+from everlearn.live.worker import Outcome, Worker
 
 __all__ = ["Storage"]
 
@@ -34,7 +33,7 @@ class Storage:
         self.folder, self.journal, self.every = folder, journal, every
         self.committer = Worker("journal")
         self._snapshots = Worker("snapshots")
-        self._running: Future[None] | None = None  # the snapshot that is being written
+        self._running: Outcome | None = None  # the snapshot that is being written
         self.position, self.time = 0, 0.0  # of the newest snapshot
         self.error: str | None = None  # why the last one could not be written
 
@@ -42,7 +41,7 @@ class Storage:
 
     def after_change(self, model: Model) -> None:
         """Begin to write a snapshot if enough has changed since the last one. It is written in another thread."""
-        if model.position - self.position < self.every or (self._running and not self._running.done()):
+        if model.position - self.position < self.every or (self._running and not self._running.is_known):
             return
         try:
             state = model.state(time.time())

@@ -11,15 +11,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 from everlearn.live.entries import Change, Entry
-from everlearn.live.interrupts import interrupts_wait
+from everlearn.live.interrupts import InterruptsWait
 from everlearn.live.journal import Journal, LiveError
 from everlearn.live.model import Model
 from everlearn.live.storage import Storage
-from everlearn.live.worker import Worker
+from everlearn.live.worker import Outcome, Worker
 
 __all__ = ["Busy", "Call", "Writer"]
 
@@ -38,7 +37,7 @@ class Call:
         self, change: Change | None, action: Callable[[], Any] | None = None, confidence: bool = False
     ) -> None:
         self.change, self.action, self.confidence = change, action, confidence
-        self.future: Future[Any] = Future()
+        self.outcome = Outcome()
         self.repeats: list[Call] = []  # the same request again, while this one waits
 
     @property
@@ -49,12 +48,12 @@ class Call:
     def succeed(self, result: Any) -> None:
         """Give the result to the caller."""
         for call in (self, *self.repeats):
-            call.future.set_result(result)
+            call.outcome.succeed(result)
 
     def fail(self, error: BaseException) -> None:
         """Raise an error in the caller."""
         for call in (self, *self.repeats):
-            call.future.set_exception(error)
+            call.outcome.fail(error)
 
 
 class Writer:
@@ -92,14 +91,14 @@ class Writer:
             and self._applying.acquire(blocking=False)
         ):
             try:
-                with interrupts_wait():
+                with InterruptsWait():
                     self._process([call])
                     again = self._between()
             finally:
                 self.release()
             if again is not None:
                 self.wake()
-            return call.future.result()
+            return call.outcome.result()
         with self._condition:
             if self._closing:
                 raise LiveError("this live learner is closed: open the folder again")
@@ -107,7 +106,7 @@ class Writer:
                 raise Busy(f"{len(self._calls)} calls wait already: try again later")
             self._calls.append(call)
             self._condition.notify()
-        return call.future.result()
+        return call.outcome.result()
 
     def hold(self) -> bool:
         """Keep the learner unchanged until `release`; False if this thread did not open it, or it changes now."""
@@ -183,7 +182,7 @@ class Writer:
                 self._apply(self._without_repeats(group))
         except BaseException as error:  # of a check or an action; those of changes are handled in `_apply`
             for call in group:
-                if not call.future.done():
+                if not call.outcome.is_known:
                     call.fail(error)
 
     def _check(self) -> None:
@@ -246,9 +245,10 @@ class Writer:
         self.journal.append(entries)
         self.commit_seconds = _mean(self.commit_seconds, time.perf_counter() - started)
 
-    def _refuse(self, call: Call, entry: Entry, commit: Future[None], error: Exception) -> bool:
+    def _refuse(self, call: Call, entry: Entry, commit: Outcome, error: Exception) -> bool:
         """Set a call aside that the learner refused; False if nothing could be written."""
-        if commit.exception() is not None:
+        commit.wait()
+        if commit.error is not None:
             return False
         if self.model.position >= entry.position:  # applied, but old files could not be erased
             if entry.change.request_id is not None:
