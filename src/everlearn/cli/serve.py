@@ -31,6 +31,10 @@ class ServeFlags:
     """the file of tokens, from `everlearn token create`"""
     drift: str | None = None
     """a drift detector of River's, such as ADWIN, for the answers whose labels are told"""
+    sources: Annotated[tuple[str, ...], tyro.conf.arg(name="from", metavar="URL")] = ()
+    """streams of messages to learn from: redis://host:port/stream or kafka://host:port/topic, or NAME=URL"""
+    batch_size: int = 10
+    """messages of such a stream that are learnt together"""
     learner: str = "cope"
     """the learner of a new folder, by name; the flags of its settings apply to new folders, too"""
     network: str = "mlp"
@@ -71,6 +75,8 @@ def command(words: list[str]) -> int:
         tokens=flags.tokens,
         limits=limits,
         drift=None if flags.drift is None else _detector(flags.drift),
+        sources=flags.sources,
+        batch_size=flags.batch_size,
     )
     return 0
 

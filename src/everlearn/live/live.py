@@ -79,24 +79,42 @@ class Live:
         task = None if t is None else validation.as_task(t, "Live.observe")
         self._change("observe", samples, labels=labels, ids=keys, t=task, request=request_id, source=source)
 
-    def ask(self, ids: Any, x: Any, *, confidence: bool = False, request_id: str | None = None) -> Any:
+    def ask(
+        self,
+        ids: Any,
+        x: Any,
+        *,
+        confidence: bool = False,
+        request_id: str | None = None,
+        source: tuple[str, Any] | None = None,
+    ) -> Any:
         """Predict, and store the samples by id until `tell` gives their labels.
 
         With `confidence`, a pair: the labels, and the probability of each.
         """
         samples, keys = self._samples(x, "ask"), self._ids(ids, "ask")
         self._same_length(samples, keys, "ids")
-        asked: Asked = self._change("ask", samples, confidence, ids=keys, request=request_id)
+        asked: Asked = self._change("ask", samples, confidence, ids=keys, request=request_id, source=source)
         if not confidence:
             return asked.labels
         return asked.labels, np.array(asked.confidences or [], np.float32)
 
-    def tell(self, ids: Any, y: Any, t: Any = None, *, request_id: str | None = None) -> LiveTold:
+    def tell(
+        self,
+        ids: Any,
+        y: Any,
+        t: Any = None,
+        *,
+        request_id: str | None = None,
+        source: tuple[str, Any] | None = None,
+    ) -> LiveTold:
         """Learn, as one batch, from samples given to `ask` earlier; says which answers were right."""
         keys, labels = self._ids(ids, "tell"), as_labels(y)
         self._same_length(keys, labels, "labels", "ids")
         task = None if t is None else validation.as_task(t, "Live.tell")
-        told: LiveTold = self._change("tell", ids=keys, labels=labels, t=task, request=request_id)
+        told: LiveTold = self._change(
+            "tell", ids=keys, labels=labels, t=task, request=request_id, source=source
+        )
         return told
 
     def forget(self, label: Label, *, request_id: str | None = None) -> None:

@@ -25,7 +25,9 @@ __all__ = ["AsyncClient", "Client", "ServiceError", "ToldOverHTTP"]
 
 TOKEN = "EVERLEARN_TOKEN"  # the environment variable with the token
 AGAIN = (429, 502, 503, 504)  # statuses after which a retry makes sense
-LONGEST = 10.0  # seconds between two tries
+LONGEST = (
+    2.0  # seconds between two tries, unless the service names a longer time, of at most five times as much
+)
 
 
 class ServiceError(RuntimeError):
@@ -217,8 +219,8 @@ class _Operations:
                 ) from error
             return None
         least: float = float(answer.headers.get("Retry-After", 0)) if error is None else 0.0
-        longer: float = min(max(least, 0.1 * 2**tried), LONGEST) * (1 + random.random() / 4)
-        return longer
+        wait: float = max(min(least, 5 * LONGEST), min(0.1 * 2**tried, LONGEST)) * (1 + random.random() / 4)
+        return wait
 
 
 class Client(_Operations):

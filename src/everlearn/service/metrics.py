@@ -48,6 +48,8 @@ class _Figures:
             "rejected_requests": "requests that were refused since too many waited",
             "refused_batches": "batches that the learner refused",
             "drift_alarms": "alarms of the drift detector",
+            "consumed_messages": "messages of a source that were applied",
+            "skipped_messages": "messages of a source that could not be applied",
         }
         values = {name: _values(model) for name, model in self._models.items()}
         for figure, text in gauges.items():
@@ -102,4 +104,6 @@ def _values(model: ServedModel) -> dict[str, float | None]:
         "rejected_requests": model.rejected,
         "refused_batches": status["refused"],
         "drift_alarms": status["alarms"],
+        "consumed_messages": 0 if model.consumer is None else model.consumer.applied,
+        "skipped_messages": 0 if model.consumer is None else model.consumer.skipped,
     }

@@ -40,12 +40,8 @@ class Fields:
             raise wire.WireError(f"x has {size}; a request takes 1 to {self._limits.batch:,} samples")
         if x[0].size > self._limits.sample:
             raise wire.WireError(f"a sample has {x[0].size:,} values, above {self._limits.sample:,}")
-        if self._from_json and x.dtype.kind in "iu" and model.live.learner.sample_type == torch.uint8:
-            if x.size and not 0 <= int(x.min()) <= int(x.max()) <= 255:
-                raise wire.WireError("this model takes bytes: x must be between 0 and 255")
-            return x.astype(np.uint8)
-        if self._from_json and x.dtype.kind == "f":
-            return x.astype(np.float32)
+        if self._from_json:
+            return wire.as_samples(x, model.live.learner.sample_type == torch.uint8)
         return np.array(x)  # a copy that torch may write to
 
     def labels(self, name: str, model: ServedModel | None = None) -> list[Label]:

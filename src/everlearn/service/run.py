@@ -10,8 +10,10 @@ from typing import Any
 
 from everlearn.core.learner import Learner
 from everlearn.live import open_live
+from everlearn.messages import nearest
 from everlearn.service.limits import Limits
 from everlearn.service.security import is_loopback
+from everlearn.service.sources import open_source
 from everlearn.service.tokens import Tokens
 
 __all__ = ["is_new", "name_folders", "serve"]
@@ -40,6 +42,22 @@ def name_folders(folders: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
     return named
 
 
+def _name_sources(sources: Sequence[str], models: Sequence[str]) -> dict[str, str]:
+    """The sources by the names of their models; without a name, that of the only model."""
+    named: dict[str, str] = {}
+    for given in sources:
+        name, _, url = given.rpartition("=") if "=" in given.partition("://")[0] else ("", "", given)
+        if not name and len(models) > 1:
+            raise ValueError(f"there are several models: --from {models[0]}={url}")
+        name = name or models[0]
+        if name not in models:
+            raise ValueError(f"there is no model {name!r}{nearest(name, models)}")
+        if name in named:
+            raise ValueError(f"{name} has two sources; a model can have one")
+        named[name] = url
+    return named
+
+
 def is_new(folder: Path) -> bool:
     """Whether a folder holds no learner yet."""
     return not (folder / "live.json").exists()
@@ -54,10 +72,14 @@ def serve(
     tokens: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
     drift: Any = None,
+    sources: Sequence[str] = (),
+    batch_size: int = 10,
 ) -> None:
     """Serve the learners in these folders over HTTP, until the process is stopped.
 
     learner: for a folder that is new. tokens: the file of tokens; needed for another host than this machine.
+    drift: a class of drift detectors. sources: streams of messages to consume, each URL or NAME=URL, in batches of
+    `batch_size`.
     """
     import uvicorn
 
@@ -65,6 +87,7 @@ def serve(
     from everlearn.service.served import ServedModel
 
     named, limits = name_folders(folders), limits or Limits()
+    consumed = _name_sources(sources, list(named))
     known = None if tokens is None else Tokens(tokens)
     if known is not None and not len(known):
         raise ValueError(f"{known.path} has no token: run `everlearn token create NAME --file {known.path}`")
@@ -79,6 +102,8 @@ def serve(
             given = learner if is_new(folder) else None
             live = open_live(folder, given, drift=None if drift is None else drift())
             models[name] = ServedModel(name, live, limits)
+            if name in consumed:
+                models[name].consume(open_source(consumed[name]), batch_size)
     except BaseException:
         for model in models.values():
             model.close()

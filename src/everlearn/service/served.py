@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from everlearn.label_json import Label
 from everlearn.live import Live, LiveSnapshot
+from everlearn.service.consumer import Consumer
 from everlearn.service.limits import Limits
 from everlearn.service.monitor import Monitor
+from everlearn.service.sources import Source
 
 __all__ = ["ServedModel", "TooBusy"]
 
@@ -41,7 +43,7 @@ class ServedModel:
     def __init__(self, name: str, live: Live, limits: Limits) -> None:
         self.name, self.live, self.limits = name, live, limits
         self.monitor = Monitor()
-        self.started = time.time()
+        self.consumer: Consumer | None = None  # of messages from elsewhere
         self.rejected = self.predictions = self.changing = self.predicting = 0
         self.change_seconds = self.prediction_seconds = 0.0  # in total
         self.changes = 0
@@ -92,6 +94,11 @@ class ServedModel:
         self.rejected += 1
         raise TooBusy(f"{reason}: try again in {retry_after} s", retry_after)
 
+    def consume(self, source: Source, batch_size: int) -> None:
+        """Start to apply the messages of a source."""
+        self.consumer = Consumer(self.live, source, batch_size)
+        self.consumer.start()
+
     def observe(
         self, x: NDArray[Any], y: Sequence[Label], ids: Any, t: int | None, request_id: str | None
     ) -> None:
@@ -112,6 +119,8 @@ class ServedModel:
 
     def close(self) -> None:
         """Make the changes that wait, then close the live learner."""
+        if self.consumer is not None:
+            self.consumer.close()
         self._changers.shutdown()
         self._predictors.shutdown()
         self.live.close()

@@ -49,6 +49,7 @@ def status_of(model: ServedModel) -> dict[str, Any]:
         "queue": model.changing,
         "predictions": model.predictions,
         "rejected": model.rejected,
+        "consumer": None if model.consumer is None else model.consumer.status(),
     }
 
 
@@ -142,6 +143,7 @@ def dashboard_of(model: ServedModel, models: Sequence[str] = ()) -> dict[str, An
         "predictions": model.predictions,
         "snapshot_age": status["snapshot"]["age"],
         "journal_bytes": status["journal_bytes"],
+        "consumer": None if model.consumer is None else model.consumer.status(),
         "per_class": _per_class(model, status, pairs),
         "confusion": _confusion(pairs),
         "mistakes": _mistakes(model, accuracy["source"]),

@@ -18,6 +18,7 @@ __all__ = [
     "NPY",
     "SAFETENSORS",
     "WireError",
+    "as_samples",
     "decode",
     "decode_labels",
     "encode_arrays",
@@ -135,6 +136,20 @@ def _from_json(content: bytes) -> dict[str, Any]:
 def _check_kind(x: NDArray[Any]) -> None:
     if x.dtype.kind not in KINDS:
         raise WireError("x must be samples of one shape, as nested lists of numbers")
+
+
+def as_samples(x: NDArray[Any], takes_bytes: bool) -> NDArray[Any]:
+    """Samples that came as JSON, in the type that a learner takes. takes_bytes: whether that is uint8.
+
+    >>> as_samples(np.array([[0, 255]]), takes_bytes=True).dtype, as_samples(np.array([[0.5]]), False).dtype
+    (dtype('uint8'), dtype('float32'))
+    """
+    _check_kind(x)
+    if takes_bytes and x.dtype.kind in "iu":
+        if x.size and not 0 <= int(x.min()) <= int(x.max()) <= 255:
+            raise WireError("this model takes bytes: x must be between 0 and 255")
+        return x.astype(np.uint8)
+    return x.astype(np.float32) if x.dtype.kind == "f" else x
 
 
 def _from_npy(content: bytes) -> NDArray[Any]:

@@ -114,6 +114,16 @@ function showSpeed(shown) {
   );
 }
 
+function showSource({ consumer }) {
+  const line = $("source");
+  line.hidden = consumer === null;
+  if (consumer === null) return;
+  const skipped = consumer.skipped ? `, ${whole(consumer.skipped)} skipped` : "";
+  line.className = consumer.error ? "source bad" : "source";
+  line.textContent = consumer.error ?? `from ${consumer.source}: ${whole(consumer.applied)} messages applied${skipped}`;
+  line.title = consumer.last_skipped ?? "";
+}
+
 const SAID = {
   "new class": (event) => `new class ${event.label}`,
   drift: (event) => `drift alarm${event.detector ? ` of ${event.detector}` : ""}, accuracy ${percent(event.accuracy)}`,
@@ -209,7 +219,7 @@ function show(shown) {
     select.replaceChildren(...shown.models.map((name) => new Option(name, name)));
   }
   select.value = shown.model;
-  for (const part of [showTiles, showCurve, showSpeed, showEvents, showClasses, showConfusion, showMistakes]) part(shown);
+  for (const part of [showTiles, showCurve, showSpeed, showSource, showEvents, showClasses, showConfusion, showMistakes]) part(shown);
 }
 
 // The connection. Server-sent events are read with fetch, since EventSource can't send a token.
