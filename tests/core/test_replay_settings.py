@@ -543,3 +543,26 @@ def test_with_all_settings_on_a_member_of_a_cohort_has_the_same_result_as_alone(
     for member, alone in zip(together, runs(), strict=True):
         alone.finish()
         assert_alike(alone.learner, member.learner)
+
+
+def test_a_black_square_is_cut_out_of_every_image():
+    model = learner("cope", augmentation="none", cutout=3)
+    x, y = next(iter(stream()))
+    x = x.clamp(min=1)
+    met = []
+    original = model.step
+    model.step = lambda new, *rest: met.append(new) or original(new, *rest)
+    model.observe(x, y)
+    for image, seen in zip(x, met[0], strict=True):
+        gone = (seen == 0).nonzero()[:, -2:]
+        height, width = (gone.amax(0) - gone.amin(0) + 1).tolist()
+        assert 1 <= height <= 3 and 1 <= width <= 3 and len(gone) == height * width * image.shape[0]
+        kept = seen != 0
+        assert torch.equal(seen[kept], image[kept])
+
+
+@pytest.mark.parametrize(("planes", "views"), [(1, 25), (3, 162), (5, None)])
+def test_automatic_views_depend_on_the_planes_of_the_images(planes, views):
+    model = learner("cope", augmentation="auto")
+    model.observe(torch.randint(256, (4, planes, 8, 8), dtype=torch.uint8), [0, 1, 0, 1])
+    assert [change.count(1) for change in model.images.changes] == ([] if views is None else [views])

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
-from everlearn import CoPE, run, stream
+from everlearn import CoPE, load, run, stream
 from everlearn.losses import ppp_loss
 
 
@@ -53,6 +53,58 @@ def test_two_batches_against_a_step_by_step_computation():
     assert list(learner.prototypes) == list(prototypes)
     for label, vector in prototypes.items():
         torch.testing.assert_close(learner.prototypes[label], vector)
+
+
+def test_prototypes_that_learn_against_a_step_by_step_computation():
+    """A slow version: cross-entropy over the prototypes by autograd, SGD for network and prototypes alike."""
+    settings = {"memory_size": 4, "learning_rate": 0.1, "temperature": 0.5, "iterations": 2}
+    learner = CoPE(linear(), learn_prototypes=True, device="cpu", **settings)
+    slow, prototypes, draws = linear(), {}, []
+    original = learner.memory.draw
+    learner.memory.draw = lambda count: draws.append(original(count)) or draws[-1]
+    generator = torch.Generator().manual_seed(1)
+    for labels in ([0, 1], [1, 2, 2]):
+        x = torch.randn(len(labels), 3, generator=generator)
+        fresh = torch.Generator()
+        fresh.set_state(learner.generator.get_state())
+        before = None if learner.memory.rows is None else learner.memory.rows.clone()
+        learner.observe(x, labels)
+        new = [label for label in dict.fromkeys(labels) if label not in prototypes]
+        for label, vector in zip(new, torch.rand(len(new), 2, generator=fresh), strict=True):
+            prototypes[label] = normalize(vector, dim=0)
+        for rows, slots in draws[-2:]:
+            old = torch.empty(0, 3) if before is None else before[rows]
+            joint, joint_labels = torch.cat([x, old]), labels + [learner.classes[slot] for slot in slots]
+            table = torch.stack(list(prototypes.values())).requires_grad_()
+            positions = torch.tensor([list(prototypes).index(label) for label in joint_labels])
+            loss = cross_entropy(normalize(slow(joint), dim=1) @ table.T / 0.5, positions)
+            *slopes, by_table = torch.autograd.grad(loss, [*slow.parameters(), table])
+            with torch.no_grad():
+                for part, slope in zip(slow.parameters(), slopes, strict=True):
+                    part -= 0.1 * slope
+                moved = normalize(table - 0.1 * by_table, dim=1)
+            prototypes = dict(zip(prototypes, moved, strict=True))
+    for ours, theirs in zip(learner.network.parameters(), slow.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    for label, vector in prototypes.items():
+        torch.testing.assert_close(learner.prototypes[label], vector)
+
+
+def test_means_of_the_memory_are_used_for_as_many_batches_as_the_setting_says(tmp_path):
+    learner = CoPE("mlp", memory_size=10, hidden=8, recalibrate=True, recalibrate_every=3, device="cpu")
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(8, 3, generator=generator)
+    used = []
+    for _ in range(5):
+        learner.observe(torch.randn(4, 3, generator=generator), [0, 1, 2, 3])
+        learner.predict(x)
+        used.append(learner.prototype_memory.from_exemplars)
+    assert used[0] is used[1] is used[2] is not used[3] is used[4]
+    learner.save(tmp_path / "state")
+    loaded = load(tmp_path / "state", device="cpu")
+    assert (loaded.predict_proba(x) == learner.predict_proba(x)).all()
+    learner.observe(torch.randn(1, 3, generator=generator), [4])
+    assert learner.predict_proba(x).shape == learner.snapshot().predict_proba(x).shape == (8, 5)
 
 
 def test_a_batch_is_never_replayed_beside_itself():
