@@ -3,7 +3,7 @@
     python benchmarks/beyond.py STREAM [--imbalance 1 3 5] [--seeds 2] [--set iterations=3,5 learning_rate=0.01 ...]
         [--learners cope] [--test] [--out FILE]
 
-Learners are those of the library and those of ideas.py, and begin from the settings that they have on the stream.
+Learners begin from the settings that they have on the stream.
 A tenth of the training samples is held out to choose by; `--test` measures on the test set what was chosen. Each
 run is judged by its evolving prototypes and by those taken from the memory, and with mirror images and without. Runs
 of equal shape share a GPU as one cohort; without a GPU each has a process of its own. A line of JSON per run goes to
@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ideas
 import torch
 
 from everlearn.core.learner import Learner
@@ -30,7 +29,6 @@ from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Run
 from everlearn.experiments.runner import Job, open_run
 from everlearn.experiments.settings import benchmark_settings
-from everlearn.learners.cope_plus import CoPEPlus
 
 Row = dict[str, Any]
 
@@ -48,13 +46,6 @@ def grid(words: list[str]) -> list[dict[str, Any]]:
     names = [word.split("=")[0] for word in words]
     choices = [[value(part) for part in word.split("=")[1].split(",")] for word in words]
     return [dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*choices)]
-
-
-def begun(learner: str, stream: str, imbalance: int | None) -> dict[str, Any]:
-    """The settings that a learner begins from on a stream; an idea's are those of what it changes."""
-    if learner in ideas.IDEAS:
-        learner = "cope+" if issubclass(ideas.IDEAS[learner], CoPEPlus) else "cope"
-    return benchmark_settings(learner, stream, imbalance is not None)
 
 
 def judged(run: Run, job: Job) -> Row:
@@ -89,7 +80,6 @@ def ways(learner: Learner) -> dict[str, dict[str, bool]]:
 
 def alone(job: Job) -> Row:
     torch.set_num_threads(1)
-    ideas.register()
     run = open_run(job)
     run.finish()
     return judged(run, job)
@@ -125,7 +115,6 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    ideas.register()
     jobs = [
         Job(
             learner,
@@ -133,7 +122,7 @@ def main() -> None:
             seed,
             imbalance=imbalance,
             device=options.device,
-            settings=begun(learner, options.stream, imbalance) | settings,
+            settings=benchmark_settings(learner, options.stream, imbalance is not None) | settings,
             validation=not options.test,
         )
         for learner in options.learners
