@@ -32,6 +32,7 @@ PACKAGES = {
             "streams.names",
             "streams.base.Stream",
             "streams.base.Batch",
+            "streams.own_data.split",
             "streams.user_stream.as_stream",
             "streams.recording",
             "streams.playback",
@@ -67,7 +68,16 @@ PACKAGES = {
     ),
     "engine": (
         "Running a learner on a stream.",
-        ["engine.loop.run", "engine.result.Result", "engine.clock.Clock", "engine.preconditions.StreamError"],
+        [
+            "engine.loop.run",
+            "engine.result.Result",
+            "engine.clock.Clock",
+            "engine.tracking.Tracker",
+            "engine.tracking.RunStart",
+            "engine.tracking.BatchReport",
+            "engine.trackers",
+            "engine.preconditions.StreamError",
+        ],
     ),
     "experiments": (
         "Running jobs: settings per benchmark, runners, the store, statistics over seeds.",
@@ -82,7 +92,14 @@ PACKAGES = {
     ),
     "paper": (
         "The paper as data: its experiments and claims, the comparison with its numbers, the report.",
-        ["paper.reproduce", "paper.experiment", "paper.tables", "paper.claims", "paper.report"],
+        [
+            "paper.own_experiment",
+            "paper.reproduce",
+            "paper.experiment",
+            "paper.tables",
+            "paper.claims",
+            "paper.report",
+        ],
     ),
     "adapters": ("Learners as estimators of scikit-learn and River.", ["adapters.sklearn", "adapters.river"]),
 }
