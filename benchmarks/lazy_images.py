@@ -2,9 +2,9 @@
 
     python benchmarks/lazy_images.py [--images 2000] [--side 128]
 
-Writes PNGs of noise to a temporary folder, then runs experience replay with a small CNN on them: in memory, decoded in
-the process of the learner, and decoded ahead by one and two worker processes. `waited` is the share of the time that
-the learner waits for its next batch; the ratio is to the pass in memory of the same round.
+Writes PNGs of noise to a temporary folder, then runs experience replay with a small CNN on them: in memory, decoded
+in the process of the learner, and decoded ahead by one and two worker processes. `waited` is the share of the time
+that the learner waits for its next batch; the ratio is to the pass in memory of the same round.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def main() -> None:
             for name, stream in streams.items():
                 taken[name].append(one_pass(stream))
     whole = [seconds for seconds, _ in taken["in memory"]]
-    print(
-        f"{flags.images} PNGs of {flags.side} x {flags.side}, resized to 32 x 32, reservoir with the network cnn, {flags.rounds} rounds"
-    )
+    print(f"{flags.images} PNGs of {flags.side} x {flags.side}, resized to 32 x 32, {flags.rounds} rounds")
     for name, passes in taken.items():
         seconds, waited = zip(*passes, strict=True)
         ratio = median(mine / base for mine, base in zip(seconds, whole, strict=True))
