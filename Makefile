@@ -14,8 +14,9 @@ test: $(VENV)/.installed lint
 # The tests of the service, the report's page and what else needs a browser or a server, none of them skipped.
 # What is missing is installed by apt-get, as root.
 test-services: $(VENV)/.installed
-	command -v chromium > /dev/null && command -v redis-server > /dev/null || { apt-get update -qq && \
-		apt-get install -y -qq --no-install-recommends chromium redis-server > /dev/null; }
+	for each in chromium redis-server psql; do command -v $$each > /dev/null || missing=1; done; \
+	test -z "$$missing" || { apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends chromium redis-server postgresql > /dev/null; }
 	EVERLEARN_NO_SKIPS=1 $(BIN)/python -m pytest -q -n 2 tests/live tests/service tests/paper/test_report_in_a_browser.py
 
 lint: $(VENV)/.installed

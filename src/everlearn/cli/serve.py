@@ -29,6 +29,8 @@ class ServeFlags:
     """the port to listen on"""
     tokens: Path | None = None
     """the file of tokens, from `everlearn token create`"""
+    journal: str | None = None
+    """postgresql://user@host/database for journal and snapshots, so that another machine can continue"""
     drift: str | None = None
     """a drift detector of River's, such as ADWIN, for the answers whose labels are told"""
     sources: Annotated[tuple[str, ...], tyro.conf.arg(name="from", metavar="URL")] = ()
@@ -50,9 +52,11 @@ def command(words: list[str]) -> int:
     flags, limits, settings = parse(words)
     _check_installed()
     from everlearn import learners
-    from everlearn.service.run import is_new, name_folders, serve
+    from everlearn.live import holds_learner
+    from everlearn.service.run import name_folders, serve
 
-    new = [folder for folder in name_folders(flags.folders).values() if is_new(folder)]
+    folders = name_folders(flags.folders).values()
+    new = [folder for folder in folders if not holds_learner(folder, flags.journal)]
     kind = learners.find(flags.learner)
     if len(new) > 1:
         raise ValueError(
@@ -77,6 +81,7 @@ def command(words: list[str]) -> int:
         drift=None if flags.drift is None else _detector(flags.drift),
         sources=flags.sources,
         batch_size=flags.batch_size,
+        journal=flags.journal,
     )
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from everlearn.live.folder import backup
 from everlearn.live.journal import Journal, LiveError, Refused
 from everlearn.live.live import Live
-from everlearn.live.opening import open_live
+from everlearn.live.opening import holds_learner, open_live
 from everlearn.live.published import LiveSnapshot
 from everlearn.live.results import Corrected, Deleted, LiveTold
 from everlearn.live.writer import Busy
@@ -21,5 +21,6 @@ __all__ = [
     "LiveTold",
     "Refused",
     "backup",
+    "holds_learner",
     "open_live",
 ]

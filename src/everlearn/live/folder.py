@@ -138,6 +138,10 @@ class Folder:
                 _overwrite(file)
         sync_folder(self.path)
 
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        """Copy the folder while it is in use."""
+        backup(self.path, target)
+
     def close(self) -> None:
         """Let others open the folder."""
         self._lock.close()

@@ -16,7 +16,7 @@ from everlearn.core import validation
 from everlearn.core.delayed_labels import as_ids
 from everlearn.core.learner import Learner
 from everlearn.label_json import Label
-from everlearn.live import editing, folder, suggestion
+from everlearn.live import editing, suggestion
 from everlearn.live.entries import Change
 from everlearn.live.journal import LiveError, Refused
 from everlearn.live.model import Mistake, Model
@@ -309,7 +309,7 @@ class Live:
     def backup(self, target: str | os.PathLike[str]) -> None:
         """Copy the folder while it is in use; the copy can be opened with `open_live`."""
         self._check_open()
-        folder.backup(self.folder, target)
+        self._storage.folder.backup(target)
 
     def rollback(self, position: int) -> None:
         """Go back to the state at an earlier position; all later changes are removed.

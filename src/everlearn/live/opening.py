@@ -8,6 +8,7 @@ import platform
 import time
 import warnings
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,19 @@ import torch
 
 from everlearn import __version__
 from everlearn.core.learner import Learner
-from everlearn.live.folder import Folder
+from everlearn.live.folder import ABOUT, Folder
 from everlearn.live.journal import Journal, LiveError
 from everlearn.live.live import Live
 from everlearn.live.model import Model
+from everlearn.live.postgres_folder import PostgresFolder
+from everlearn.live.postgres_journal import Database, PostgresJournal, has_learner, is_postgres
 from everlearn.live.sqlite_journal import SQLiteJournal
 from everlearn.live.statistics import DriftDetector
 from everlearn.live.storage import Storage
 from everlearn.memory.labels import shortened
 from everlearn.messages import is_whole
 
-__all__ = ["open_live"]
+__all__ = ["holds_learner", "open_live"]
 
 
 def open_live(
@@ -35,6 +38,7 @@ def open_live(
     snapshot_every: int = 1000,
     drift: DriftDetector | None = None,
     queue: int | None = None,
+    journal: str | None = None,
 ) -> Live:
     """Open a durable learner: in a new folder with this learner, or as it was in an existing folder.
 
@@ -43,6 +47,8 @@ def open_live(
     snapshot_every: changes from one snapshot on disk to the next. More make opening after a kill slower.
     drift: a drift detector of River's; it is updated with every answer whose label is told.
     queue: calls that may wait; further ones raise `Busy`. None for any number.
+    journal: `postgresql://user@host/database` to keep journal and snapshots there, under the name of the folder, so
+        that another machine can continue; None for the folder itself.
 
     >>> import tempfile
     >>> from everlearn import CoPE
@@ -57,7 +63,13 @@ def open_live(
         raise ValueError(f"open_live takes a learner such as CoPE(...), not {shortened(learner)}")
     if not is_whole(snapshot_every, least=1):
         raise ValueError(f"snapshot_every is a whole number of at least 1, not {shortened(snapshot_every)}")
-    place = Folder(folder)
+    database = Database(str(journal), Path(folder).resolve().name) if is_postgres(journal) else None
+    try:
+        place = Folder(folder) if database is None else PostgresFolder(folder, database)
+    except BaseException:
+        if database is not None:
+            database.close()
+        raise
     try:
         if place.is_new and learner is None:
             raise LiveError(f"{place.path} holds no learner yet: give one, open_live(folder, CoPE(...))")
@@ -66,11 +78,13 @@ def open_live(
                 f"{place.path} holds a learner already, and the given one has learnt, too: "
                 "open_live(folder) opens the first; give another folder for the second"
             )
-        journal: Journal = SQLiteJournal(place.path)
+        opened: Journal = SQLiteJournal(place.path) if database is None else PostgresJournal(database)
     except BaseException:
         place.close()
+        if database is not None:
+            database.close()
         raise
-    storage = Storage(place, journal, int(snapshot_every))
+    storage = Storage(place, opened, int(snapshot_every))
     try:
         model = (
             _create(storage, learner) if place.is_new and learner is not None else _recover(storage, learner)
@@ -81,6 +95,13 @@ def open_live(
         raise
     _close_at_exit(live)
     return live
+
+
+def holds_learner(folder: str | os.PathLike[str], journal: str | None = None) -> bool:
+    """Whether `open_live` would open a learner that is stored already."""
+    if is_postgres(journal):
+        return has_learner(str(journal), Path(folder).resolve().name)
+    return (Path(folder) / ABOUT).exists()
 
 
 def _create(storage: Storage, learner: Learner) -> Model:

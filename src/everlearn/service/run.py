@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from everlearn.core.learner import Learner
-from everlearn.live import open_live
+from everlearn.live import holds_learner, open_live
 from everlearn.messages import nearest
 from everlearn.service.limits import Limits
 from everlearn.service.security import is_loopback
 from everlearn.service.sources import open_source
 from everlearn.service.tokens import Tokens
 
-__all__ = ["is_new", "name_folders", "serve"]
+__all__ = ["name_folders", "serve"]
 
 
 def name_folders(folders: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
@@ -58,11 +58,6 @@ def _name_sources(sources: Sequence[str], models: Sequence[str]) -> dict[str, st
     return named
 
 
-def is_new(folder: Path) -> bool:
-    """Whether a folder holds no learner yet."""
-    return not (folder / "live.json").exists()
-
-
 def serve(
     folders: Sequence[str | os.PathLike[str]],
     learner: Learner | None = None,
@@ -74,12 +69,13 @@ def serve(
     drift: Any = None,
     sources: Sequence[str] = (),
     batch_size: int = 10,
+    journal: str | None = None,
 ) -> None:
     """Serve the learners in these folders over HTTP, until the process is stopped.
 
     learner: for a folder that is new. tokens: the file of tokens; needed for another host than this machine.
     drift: a class of drift detectors. sources: streams of messages to consume, each URL or NAME=URL, in batches of
-    `batch_size`.
+    `batch_size`. journal: where journal and snapshots are, if not in the folders; see `open_live`.
     """
     import uvicorn
 
@@ -99,8 +95,8 @@ def serve(
     models: dict[str, ServedModel] = {}
     try:
         for name, folder in named.items():
-            given = learner if is_new(folder) else None
-            live = open_live(folder, given, drift=None if drift is None else drift())
+            given = None if holds_learner(folder, journal) else learner
+            live = open_live(folder, given, journal=journal, drift=None if drift is None else drift())
             models[name] = ServedModel(name, live, limits)
             if name in consumed:
                 models[name].consume(open_source(consumed[name]), batch_size)
