@@ -182,6 +182,8 @@ ALONE = {
     "er-ace",
     "der++",
     "ocm",
+    "onpro",
+    "gsa",
 }
 
 

@@ -7,6 +7,7 @@ from replayed_steps import body, same_weights, some_batches, watched_batches
 from torch.nn.functional import cross_entropy
 
 from everlearn.learners.ocm import OCM
+from everlearn.losses.info_nce import version_owners
 from everlearn.networks.frozen_copy import frozen_copy
 from everlearn.training.strong_views import inner_rotations
 
@@ -94,7 +95,7 @@ def test_sixteen_versions_of_an_image_are_classes_of_their_own():
     x, _, old, *_ = met[-1]
     assert x.shape == old.shape == (16 + 16 + 2, 4, 3, 8, 8)
     assert torch.equal(x[:16].flatten(0, 1), inner_rotations(images / 255))
-    assert len(set(learner._owners(torch.tensor([0, 1, 5])).tolist())) == 3 * 16
+    assert len(set(version_owners(torch.tensor([0, 1, 5]), 16).tolist())) == 3 * 16
 
 
 def test_few_classes_are_replayed_by_few_exemplars():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from everlearn.core.learner import Learner
 
-__all__ = ["class_means", "nearest_mean_scores", "prediction_prototypes"]
+__all__ = ["class_means", "class_sums", "nearest_mean_scores", "prediction_prototypes"]
 
 
 def prediction_prototypes(learner: Learner) -> Tensor:
@@ -33,11 +33,11 @@ def prediction_prototypes(learner: Learner) -> Tensor:
 
 def _from_exemplars(learner: Learner, otherwise: Tensor) -> Tensor:
     """The unit-length mean embedding of the exemplars of each class; `otherwise` for classes without any."""
-    sums = _sums(learner, learner.features)
+    sums = class_sums(learner, learner.features)
     return torch.where(sums.any(1, keepdim=True), to_unit_length(sums)[0], otherwise)
 
 
-def _sums(learner: Learner, features: Callable[[Tensor], Tensor]) -> Tensor:
+def class_sums(learner: Learner, features: Callable[[Tensor], Tensor]) -> Tensor:
     """The sum of the features of the exemplars of each class, `[classes, d]`."""
     rows, slots = (torch.from_numpy(part).to(learner.device) for part in learner.memory.kept())
     parts = [features(as_input(learner.memory.recall(chunk))) for chunk in torch.split(rows, CHUNK)]
@@ -50,7 +50,7 @@ def class_means(learner: Learner, features: Callable[[Tensor], Tensor]) -> Tenso
 
     Zero for a class without exemplars. To be called while the network is in evaluation mode.
     """
-    return to_unit_length(_sums(learner, lambda x: to_unit_length(features(x))[0]))[0]
+    return to_unit_length(class_sums(learner, lambda x: to_unit_length(features(x))[0]))[0]
 
 
 def nearest_mean_scores(features: Tensor, means: Tensor) -> Tensor:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.core.learner import Learner
+from everlearn.core.softmax import UNSEEN
 
 __all__ = ["TaskAwareLearner"]
 
@@ -56,6 +58,11 @@ class TaskAwareLearner(Learner):
         order = torch.randperm(len(wanted), generator=self.generator).numpy()
         chosen = wanted[order[:count]]
         return rows[chosen], slots[chosen]
+
+    def of_running_task(self, logits: Tensor, slots: Tensor) -> Tensor:
+        """The logits with those of earlier classes masked, unless they come again in these slots."""
+        newer = torch.arange(logits.shape[1], device=logits.device) >= self.known
+        return torch.where(newer.scatter(0, slots, True), logits, UNSEEN)
 
     def forget_class(self, slot: int) -> None:
         """Count one class less, too."""

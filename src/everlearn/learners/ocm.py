@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -12,41 +11,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss, normalize
 
 from everlearn.checkpoint import State
+from everlearn.core.contrastive import ContrastiveSettings, install_projection, replay_by_class
 from everlearn.core.images import SeveralViews
-from everlearn.core.settings import SoftmaxReplaySettings
-from everlearn.core.softmax import install_whole
 from everlearn.core.state import under
 from everlearn.core.task_aware import TaskAwareLearner
-from everlearn.losses.info_nce import class_info_nce, pair_info_nce, similarities_of
+from everlearn.losses.info_nce import class_info_nce, similarities_of, two_view_info_nce, version_owners
 from everlearn.memory.reservoir import ReservoirMemory
 from everlearn.networks.frozen_copy import frozen_copy
 from everlearn.networks.heads import ProjectedNetwork
 from everlearn.training.strong_views import inner_rotations
 
-__all__ = ["OCM", "OCMSettings"]
-
-
-@dataclasses.dataclass(frozen=True)
-class OCMSettings(SoftmaxReplaySettings):
-    """OCM's settings; `augmentation` is that of all views."""
-
-    temperature: float = 0.07
-    """τ, the temperature of the contrastive losses"""
-    projection: int = 128
-    """the size of the projection that these losses compare; at most that of the features"""
-    similarity: float = 1.0
-    """the weight of similarities from the second task on"""
-    per_class: int = 7
-    """exemplars replayed in an iteration for each class seen, at most, up to `replayed`"""
-    rotations: bool = True
-    """learn 16 turned versions of each image as classes of their own in the contrastive losses"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check("temperature", self.temperature > 0, "above 0")
-        self._check("projection", self.projection >= 1, "at least 1")
-        self._check("similarity", self.similarity > 0, "above 0")
-        self._check("per_class", self.per_class >= 1, "at least 1")
+__all__ = ["OCM"]
 
 
 class OCM(TaskAwareLearner):
@@ -70,8 +45,8 @@ class OCM(TaskAwareLearner):
     """
 
     name = "ocm"
-    Settings = OCMSettings
-    settings: OCMSettings
+    Settings = ContrastiveSettings
+    settings: ContrastiveSettings
     Memory = ReservoirMemory
     images: SeveralViews
     _previous: ProjectedNetwork | None = None  # the network at the end of the last task
@@ -84,12 +59,11 @@ class OCM(TaskAwareLearner):
 
     def install(self, network: nn.Module, features: int) -> None:
         """Start with a projection beside the last layer."""
-        size = min(self.settings.projection, features)
-        install_whole(self, lambda outputs: ProjectedNetwork(network, features, outputs, size))
+        install_projection(self, network, features)
 
     def replay_size(self, batch: int) -> int:
         """At most `per_class` exemplars for each class seen."""
-        return min(super().replay_size(batch), self.settings.per_class * max(len(self.labels), 1))
+        return replay_by_class(self, super().replay_size(batch))
 
     def draw_replay(self, batch: int) -> tuple[NDArray[np.int64], ...]:
         """Two random starts of a part of the features, too."""
@@ -118,7 +92,7 @@ class OCM(TaskAwareLearner):
         weight, temperature = self.settings.similarity, self.settings.temperature
         compared = similarities_of(projections[:new], features[:new], starts[0], weight)
         compared_old = similarities_of(projections[new:], features[new:], starts[1], weight)
-        owners = self._owners(old_slots)
+        owners = version_owners(old_slots, versions)
         loss = self._new_loss(compared, slots) + class_info_nce(compared_old, owners.repeat(2), temperature)
         with torch.no_grad():
             before = normalize(self._previous.projection(self._previous.body(old[:versions].flatten(0, 1))))
@@ -133,17 +107,9 @@ class OCM(TaskAwareLearner):
         features = self.network.body(x)
         return normalize(features), normalize(self.network.projection(features))
 
-    def _owners(self, slots: Tensor) -> Tensor:
-        """The class of every version of each sample: a version is a class of its own."""
-        versions = torch.arange(self.images.versions, device=slots.device)
-        return (slots * len(versions) + versions[:, None]).flatten()
-
     def _new_loss(self, similarities: Tensor, slots: Tensor) -> Tensor:
-        """The two views of a version attract each other once, all samples of its class twice."""
-        owners = self._owners(slots).repeat(2)
-        temperature = self.settings.temperature
-        alike = class_info_nce(similarities, owners, temperature, itself=False)
-        return pair_info_nce(similarities, temperature) + 2 * alike
+        owners = version_owners(slots, self.images.versions)
+        return two_view_info_nce(similarities, owners, self.settings.temperature)
 
     # The network at the end of the last task.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["class_info_nce", "pair_info_nce", "similarities_of"]
+__all__ = ["class_info_nce", "pair_info_nce", "similarities_of", "two_view_info_nce", "version_owners"]
 
 TINY = 1e-8  # below it a probability has no gradient
 
@@ -57,3 +57,21 @@ def pair_info_nce(similarities: Tensor, temperature: float) -> Tensor:
     losses = _losses(similarities, temperature, itself=False)
     partners = torch.arange(len(losses), device=losses.device).roll(len(losses) // 2)
     return losses.gather(1, partners[:, None]).mean()
+
+
+def two_view_info_nce(similarities: Tensor, owners: Tensor, temperature: float) -> Tensor:
+    """The two views of a sample attract each other once, all samples of its class twice.
+
+    owners: the class of each sample, `[samples]`; the similarities are of their first views, then of their second.
+    """
+    alike = class_info_nce(similarities, owners.repeat(2), temperature, itself=False)
+    return pair_info_nce(similarities, temperature) + 2 * alike
+
+
+def version_owners(slots: Tensor, versions: int) -> Tensor:
+    """The class of every version of each sample, all samples in the first version first: a version is its own class.
+
+    >>> version_owners(torch.tensor([0, 3]), versions=2)
+    tensor([0, 6, 1, 7])
+    """
+    return (slots * versions + torch.arange(versions, device=slots.device)[:, None]).flatten()
