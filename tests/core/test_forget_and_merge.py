@@ -45,7 +45,8 @@ def test_forgetting_a_class_does_not_change_the_scores_of_the_others(name):
     before = scored(learner, x)
     learner.forget("b")
     after = scored(learner, x)
-    if name == "icarl":  # whose distances are between logits, of which one is gone
+    # icarl's distances are between logits, of which one is gone; gdumb learns again, without the class
+    if name in ("icarl", "gdumb"):
         return
     torch.testing.assert_close(after, before[:, [0, 2, 3]])
 

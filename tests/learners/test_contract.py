@@ -215,7 +215,8 @@ def test_a_batch_can_be_revisited_and_is_then_neither_stored_nor_counted(name):
     changed = [
         k for k, part in learner.state_dict().items() if k != "meta" and not torch.equal(part, before[k])
     ]
-    assert any(key.startswith("network.") for key in changed)
+    # gdumb learns when it is asked for a prediction, and only from its memory
+    assert any(key.startswith("network.") for key in changed) == (name != "gdumb")
     assert not any(key.startswith("memory.") for key in changed)
     with pytest.raises(ValueError, match="revisit got the label 'never', which was never observed"):
         learner.revisit(x, ["never"] * 5, t)
