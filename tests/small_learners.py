@@ -16,6 +16,7 @@ OWN = {
     "cn-dpm": {"short_term_memory": 12, "generative_steps": 40, "discriminative_steps": 40}
     | {"learning_rate": 0.01, "generative_learning_rate": 0.01, "latent": 4, "draws": 4},
     "gdumb": {"passes": 15},
+    "mkd": {"teacher_rate": 0.2, "distillation": 1.0},
     # Unit-length features of a class around the origin point anywhere, until its biases are learnt.
     "scr": {"learning_rate": 3.0, "temperature": 0.5, "projection": 16},
 }

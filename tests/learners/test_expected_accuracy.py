@@ -11,6 +11,7 @@ from everlearn.learners import registry
 from everlearn.streams.horizon import Horizon
 
 EXPECTED = {  # learner: lowest and highest accuracy, in percent
+    "ccl-dc": (84, 97),
     "cn-dpm": (73, 88),
     "cope": (92, 99),
     "cope+": (93, 100),
@@ -27,6 +28,7 @@ EXPECTED = {  # learner: lowest and highest accuracy, in percent
     "iid-offline": (85, 99),
     "iid-online": (50, 97),
     "mir": (86, 99),
+    "mkd": (80, 95),
     "mose": (82, 97),
     "ocm": (70, 98),
     "onpro": (80, 98),

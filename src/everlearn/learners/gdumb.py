@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,8 @@ class GDumbSettings(SoftmaxReplaySettings):
     """weight decay"""
     cutmix: float = 0.0
     """the probability that a step mixes patches of images, and their labels"""
+
+    trains_with: ClassVar[str | None] = "sgd"
 
     def __post_init__(self) -> None:
         super().__post_init__()
