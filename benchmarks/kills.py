@@ -32,7 +32,8 @@ from everlearn.streams.horizon import Horizon
 EVERY = 2
 # What makes a run short where a learner sleeps or sees a task more than once.
 SMALLER = {
-    "cn-dpm": {"short_term_memory": 60, "generative_steps": 40, "discriminative_steps": 20, "hidden": 16}
+    "gdumb": {"passes": 2},
+    "cn-dpm": {"short_term_memory": 60, "generative_steps": 40, "discriminative_steps": 20, "hidden": 16},
 }
 SHORTER = {"curl": Horizon("task", epochs=2), "iid-offline": Horizon("stream", epochs=2)}
 

@@ -16,6 +16,7 @@ __all__ = ["TROUBLE", "USERS_CODE", "VARIANTS", "batch", "has_variant", "make", 
 FEATURES = 6
 OWN_SETTINGS: dict[str, dict[str, Any]] = {
     "curl": {"latent": 3, "learning_rate": 0.01},
+    "gdumb": {"passes": 1},
     "cn-dpm": {"short_term_memory": 6, "generative_steps": 3, "discriminative_steps": 3}
     | {"hidden": 6, "added": 3, "latent": 3, "draws": 2, "learning_rate": 0.01},
 }

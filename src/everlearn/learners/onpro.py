@@ -110,7 +110,7 @@ class OnPro(TaskAwareLearner):
         mixed = self._draw_mixing(len(rows)) if mixing else ()
         draws = (
             self._copies.draw(self.generator, 1, batch + len(rows)),
-            self._once.draw(self.generator, 1, len(rows)),
+            self._once.draw(self.generator, 1, max(len(rows), 1)),
         )
         numbers = [part[0] for drawn in draws for part in drawn]
         return rows, slots, starts, *numbers, *mixed
