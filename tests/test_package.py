@@ -74,6 +74,7 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
     from everlearn.cli.reproduce import ReproduceFlags
     from everlearn.cli.run import parse
     from everlearn.cli.serve import parse as serve_flags
+    from everlearn.cli.tune import TuneFlags
     from everlearn.paper.reproduce import plan
     from everlearn.streams import datasets, record_files
 
@@ -89,6 +90,8 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
                 flags = tyro.cli(ReproduceFlags, args=words[2:])
                 if not flags.experiment.endswith(".toml"):
                     plan(flags.experiment, dataclasses.replace(flags.run, store=tmp_path / "none"))
+            elif words[:2] == ["everlearn", "tune"]:
+                tyro.cli(TuneFlags, args=words[2:])
             elif words[:2] == ["everlearn", "report"]:
                 tyro.cli(ReportFlags, args=words[2:])
             elif words[:2] == ["everlearn", "serve"]:

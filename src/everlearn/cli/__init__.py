@@ -12,7 +12,7 @@ from everlearn.messages import nearest
 __all__ = ["main"]
 
 # Each is a module here with a function `command`, imported when it is used.
-COMMANDS = ("run", "demo", "reproduce", "report", "data", "serve", "observe", "predict", "token")
+COMMANDS = ("run", "demo", "tune", "reproduce", "report", "data", "serve", "observe", "predict", "token")
 
 HELP = """\
 everlearn: a classifier that never stops learning.
@@ -24,6 +24,7 @@ at any time, and predicts at any moment. The method is CoPE, Continual Prototype
   everlearn run  --learner cope --stream split-mnist --seeds 5      one method on one stream
   everlearn reproduce balanced                     the paper's Table 2 beside ours; stop and resume at any time
   everlearn report                                 all runs so far on one page
+  everlearn tune --learner cope --stream split-digits              settings chosen on the validation part
   everlearn data list | fetch NAME | verify [NAME]                  the datasets
 
   everlearn serve FOLDER                           a durable learner over HTTP, with a dashboard

@@ -61,7 +61,7 @@ class Job:
     validation: bool = False
     class_order: str | tuple[Any, ...] = "sorted"
     checkpoint: str | None = None
-    track: tuple[str, ...] = ()
+    track: tuple[Any, ...] = ()
     own: Own | None = None
 
     def open_stream(self) -> Stream:
