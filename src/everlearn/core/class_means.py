@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 
     from everlearn.core.learner import Learner
 
-__all__ = ["class_means", "class_sums", "nearest_mean_scores", "prediction_prototypes"]
+__all__ = ["class_means", "class_sums", "nearest_mean_scores", "prediction_prototypes", "refresh_means"]
+
+
+def refresh_means(learner: Learner) -> None:
+    """Compute the prototypes anew from the memory, if the method has any: the mean embedding of each class."""
+    held = learner.prototype_memory
+    samples, labels = ((), []) if held is None else learner.memory.samples()
+    if held is not None and labels:
+        slots = torch.tensor(learner.labels.slots(labels), device=learner.device)
+        unit = learner.settings.renormalise or learner.settings.learn_prototypes
+        held.recompute(learner.embed(samples), slots, unit)
 
 
 def prediction_prototypes(learner: Learner) -> Tensor:

@@ -10,10 +10,17 @@ from everlearn.notebook import card
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["as_html", "as_text", "changed_settings"]
+__all__ = ["OWN_NETWORK", "as_html", "as_text", "changed_settings", "network_name"]
+
+OWN_NETWORK = "module:"  # before the class of a network that is the user's own
 
 LABELS = 10  # how many labels a card lists
 LONGEST = 40  # characters of a label or a setting
+
+
+def network_name(learner: Learner) -> str:
+    """The network's name, or the class of the user's module."""
+    return learner.given if isinstance(learner.given, str) else OWN_NETWORK + type(learner.given).__qualname__
 
 
 def as_text(learner: Learner) -> str:

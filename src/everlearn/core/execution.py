@@ -15,7 +15,36 @@ from everlearn.transaction import current
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["learn_batch"]
+__all__ = ["changing_parts", "learn_batch", "learnt_tensors", "settle", "tensors_replaced"]
+
+
+def changing_parts(learner: Learner) -> list[object]:
+    """The objects whose attributes change while learning; a transaction can undo these changes."""
+    parts = (
+        *(learner, learner.labels, learner.waiting, learner.memory),
+        *(learner.prototype_memory, learner.head),
+    )
+    return [part for part in parts if part is not None]
+
+
+def learnt_tensors(learner: Learner) -> list[Tensor]:
+    """The tensors that `learn` changes on the device, besides the rows of the memory."""
+    held = [*learner.parameters, *learner.network.buffers(), *learner.sgd.state_tensors()]
+    if learner.prototype_memory is not None:
+        held.append(learner.prototype_memory.vectors)
+    return held if learner.average is None else [*held, *learner.average.means]
+
+
+def tensors_replaced(learner: Learner) -> None:
+    """Drop the CUDA graphs, after tensors that `learn` uses were replaced."""
+    if learner.graphs is not None:
+        learner.graphs.forget()
+
+
+def settle(learner: Learner) -> None:
+    """Wait until a GPU has learnt the last batch; raise a NotFinite if it was refused there."""
+    if learner.graphs is not None:
+        learner.graphs.settle()
 
 
 def learn_batch(learner: Learner, x: Tensor, plan: Plan) -> None:

@@ -16,9 +16,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from everlearn.core import delayed_labels, display, prediction, setup, softmax, state, validation
+from everlearn.core import (
+    class_means,
+    delayed_labels,
+    display,
+    execution,
+    prediction,
+    setup,
+    softmax,
+    state,
+    validation,
+)
 from everlearn.core.delayed_labels import WaitingSamples
-from everlearn.core.execution import learn_batch
 from everlearn.core.export import export_predictor
 from everlearn.core.forget import drop_class, forget_label
 from everlearn.core.images import ImageChanges
@@ -31,7 +40,7 @@ from everlearn.core.signature import describe
 from everlearn.core.snapshot import take_snapshot
 from everlearn.memory.labels import Label, LabelTable
 from everlearn.memory.prototypes import Prototypes
-from everlearn.networks import as_input, to_unit_length, trunk
+from everlearn.networks import as_input, to_unit_length
 from everlearn.streams.horizon import Horizon
 from everlearn.training.averaging import WeightAverage
 from everlearn.training.cuda_graph import Captured, Graphed
@@ -40,8 +49,6 @@ from everlearn.training.sgd import SGD
 from everlearn.transaction import atomic
 
 __all__ = ["Learner", "NotLearntYet", "Settings"]
-
-OWN_NETWORK = "module:"
 
 
 class Learner(ABC):
@@ -107,10 +114,6 @@ class Learner(ABC):
         graphs = self.device.type == "cuda" and self.tensors_alone
         self.graphs: Graphed | None = Captured(self.learn, FiniteGuard(self)) if graphs else None
 
-    def make_memory(self) -> Any:
-        """Make the replay memory, if the method has one."""
-        return self.Memory and self.Memory(self.settings.memory_size, self.labels, self.generator)
-
     # Learning.
 
     @atomic
@@ -122,7 +125,7 @@ class Learner(ABC):
         setup.prepare_classes(self, x, new)
         plan = self.plan(labels)
         self.count(len(x))
-        learn_batch(self, x, plan)
+        execution.learn_batch(self, x, plan)
 
     @atomic
     def revisit(self, x: Any, y: Any, t: Any = None) -> None:
@@ -131,7 +134,7 @@ class Learner(ABC):
         validation.try_forward(self, x)
         validation.check_known(self, new)
         self.check_task(t, "revisit")
-        learn_batch(self, x, self.plan(labels, keep=False))
+        execution.learn_batch(self, x, self.plan(labels, keep=False))
 
     def end_horizon(self) -> None:
         """Called at the end of each horizon D_t."""
@@ -233,6 +236,7 @@ class Learner(ABC):
     load_state_dict = state.load_into
     save = state.save
     export = export_predictor
+    network_name = property(display.network_name)
     __repr__ = display.as_text
     _repr_html_ = display.as_html
 
@@ -240,11 +244,6 @@ class Learner(ABC):
     def classes(self) -> list[Label]:
         """The labels seen so far, in the order first seen."""
         return self.labels.labels
-
-    @property
-    def network_name(self) -> str:
-        """The network's name, or the class of the user's module."""
-        return self.given if isinstance(self.given, str) else OWN_NETWORK + type(self.given).__qualname__
 
     def exemplars(self) -> dict[Label, int]:
         """The number of exemplars of each class in the replay memory."""
@@ -263,30 +262,20 @@ class Learner(ABC):
     prepare_network = setup.prepare_network
     forget_class = drop_class
     merge_from = merge_memory
+    refresh_means = class_means.refresh_means
+    make_memory = setup.make_memory
+    build = setup.build_trunk
+    open_classes = setup.open_classes
+    changing_parts = execution.changing_parts
+    learnt_tensors = execution.learnt_tensors
+    tensors_replaced = execution.tensors_replaced
+    settle = execution.settle
     extra_state = state.extra_state
     restore_extra = state.restore_extra
     footprint = state.footprint
 
-    def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
-        """Build the named network for samples of this shape, without a head."""
-        return trunk(name, shape, self.settings.hidden)[0]
-
-    def open_classes(self, classes: int) -> None:
-        """Make room for this many classes in all."""
-        parts = [part for part in (self.head, self.memory, self.prototype_memory) if part is not None]
-        replaced = [part.open_classes(classes) for part in parts]
-        if any(replaced):
-            self.tensors_replaced()
-        self.newest = self.batches
-
     def memory_edited(self, kept: NDArray[np.int64]) -> None:
-        """Called after samples of the memory were removed or got other labels.
-
-        kept: the places of its samples now among those that `memory.stored()` had before.
-        """
-
-    def refresh_means(self) -> None:
-        """Compute the means of classes anew from the memory, if the method has any."""
+        """Called after samples of the memory were removed or relabelled; kept: which of those before are left."""
 
     def check_merge(self, other: Any) -> None:
         """Raise a ValueError if the method can't merge this learner."""
@@ -297,23 +286,8 @@ class Learner(ABC):
     def invalidate(self) -> None:
         """Drop values computed from the weights, the memory or the classes: these are about to change."""
         self.rejection_threshold = None
-
-    def changing_parts(self) -> list[object]:
-        """The objects whose attributes change while learning; a transaction can undo these changes."""
-        parts = (self, self.labels, self.waiting, self.memory, self.prototype_memory, self.head)
-        return [part for part in parts if part is not None]
-
-    def learnt_tensors(self) -> list[Tensor]:
-        """The tensors that `learn` changes on the device, besides the rows of the memory."""
-        held = [*self.parameters, *self.network.buffers(), *self.sgd.state_tensors()]
         if self.prototype_memory is not None:
-            held.append(self.prototype_memory.vectors)
-        return held if self.average is None else [*held, *self.average.means]
-
-    def settle(self) -> None:
-        """Wait until a GPU has learnt the last batch; raise a NotFinite if it was refused there."""
-        if self.graphs is not None:
-            self.graphs.settle()
+            self.prototype_memory.invalidate()
 
     def draw_replay(self, batch: int) -> tuple[NDArray[np.int64], ...]:
         """Rows and slots of the exemplars replayed in one iteration; any further integers are passed to `step`."""
@@ -323,8 +297,3 @@ class Learner(ABC):
     def replay_size(self, batch: int) -> int:
         """How many exemplars are drawn for each iteration on a batch of this size."""
         return getattr(self.settings, "replayed", None) or batch
-
-    def tensors_replaced(self) -> None:
-        """Drop the CUDA graphs, after tensors that `learn` uses were replaced."""
-        if self.graphs is not None:
-            self.graphs.forget()

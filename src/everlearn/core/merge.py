@@ -64,6 +64,7 @@ def merge_memory(learner: Learner, other: Any, slots: NDArray[np.int64]) -> None
     """Merge what another learner stores. slots: the slot here of each of its classes; all are open."""
     learner.memory.merge(other.memory, slots)
     learner.newest += other.batches  # they count from now on, but this network has not learnt from them
+    learner.refresh_means()
 
 
 def _check(learner: Learner, other: Learner) -> None:

@@ -105,7 +105,6 @@ def evaluate(learner: Learner, function: Callable[[], Tensor]) -> Tensor:
 def least_score(learner: Learner) -> float:
     """The score below which a prediction is rejected, computed from the exemplars at most once per batch."""
     if learner.rejection_threshold is None:
-        assert learner.memory is not None
         samples = learner.memory.samples()[0]
         samples = samples[:: max(-(-len(samples) // AT_MOST), 1)]
         scores = scored(learner, samples) if len(samples) else torch.empty(0, 1)

@@ -11,6 +11,7 @@ from everlearn.core import validation
 from everlearn.core.images import ImageChanges
 from everlearn.core.settings import ReplaySettings
 from everlearn.memory.labels import Label
+from everlearn.networks import trunk
 from everlearn.randomness import DrawFrom
 from everlearn.training.averaging import WeightAverage
 from everlearn.training.optimizers import make_optimizer
@@ -19,7 +20,15 @@ from everlearn.transaction import atomic, current
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["add_classes", "begin", "prepare_classes", "prepare_network", "seeded", "use_network"]
+__all__ = [
+    "add_classes",
+    "begin",
+    "build_trunk",
+    "prepare_classes",
+    "prepare_network",
+    "seeded",
+    "use_network",
+]
 
 
 @atomic
@@ -55,6 +64,25 @@ def begin(learner: Learner, x: Tensor) -> None:
     learner.waiting.keep_only(shape, x.dtype)
     if learner.memory is not None:
         learner.memory.allocate(x, learner.device)
+
+
+def make_memory(learner: Learner) -> Any:
+    """Make the replay memory, if the method has one."""
+    return learner.Memory and learner.Memory(learner.settings.memory_size, learner.labels, learner.generator)
+
+
+def open_classes(learner: Learner, classes: int) -> None:
+    """Make room for this many classes in all."""
+    parts = (learner.head, learner.memory, learner.prototype_memory)
+    replaced = [part.open_classes(classes) for part in parts if part is not None]
+    if any(replaced):
+        learner.tensors_replaced()
+    learner.newest = learner.batches
+
+
+def build_trunk(learner: Learner, name: str, shape: tuple[int, ...]) -> nn.Module:
+    """Build the named network for samples of this shape, without a head."""
+    return trunk(name, shape, learner.settings.hidden)[0]
 
 
 def use_network(learner: Learner, network: nn.Module) -> None:

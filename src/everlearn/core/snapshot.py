@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from everlearn.core import prediction
+from everlearn.core.class_means import prediction_prototypes
 from everlearn.core.delayed_labels import WaitingSamples
 from everlearn.core.locking import LearnerLock, synchronized
 from everlearn.memory.labels import Label, LabelTable
@@ -81,5 +82,7 @@ def take_snapshot(learner: Learner) -> Snapshot:
     rejects = learner.settings.unknown is not None and bool(learner.labels)
     frozen.rejection_threshold = prediction.least_score(learner) if rejects else None
     learner.copy_for_snapshot(frozen)
+    if learner.prototype_memory is not None and learner.labels:
+        prediction.evaluate(learner, lambda: prediction_prototypes(learner))  # the copy has no memory
     frozen.prototype_memory = copy.deepcopy(learner.prototype_memory)
     return Snapshot(frozen, learner.exemplars())

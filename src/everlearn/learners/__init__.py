@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError
-from everlearn.core.learner import OWN_NETWORK, Learner
+from everlearn.core.display import OWN_NETWORK
+from everlearn.core.learner import Learner
 from everlearn.core.settings import OWN_FUNCTION
 from everlearn.core.state import read_meta
 from everlearn.import_names import import_named

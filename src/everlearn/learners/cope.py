@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from everlearn.core.class_means import prediction_prototypes
+from everlearn.core.learned_prototypes import fit_with_prototypes
 from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
-from everlearn.core.prediction import evaluate
 from everlearn.core.settings import ReplaySettings
-from everlearn.losses import Gradient, ppp_loss, proxy
+from everlearn.losses import Gradient, ppp_loss
 from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.memory.labels import Label
 from everlearn.memory.prototypes import Prototypes
@@ -60,8 +58,7 @@ class CoPESettings(ReplaySettings):
         self._check("recalibrate_every", self.recalibrate_every >= 1, "at least 1")
         size = self.reference_batch
         self._check("reference_batch", size is None or size >= 1, "at least 1")
-        known = ("released", "full", "detached")
-        self._check("gradient", self.gradient in known, "released, full or detached")
+        self._check("gradient", self.gradient in get_args(Gradient), "released, full or detached")
 
 
 class CoPE(Learner):
@@ -99,9 +96,9 @@ class CoPE(Learner):
         """One SGD step on the PPP-loss of B = B_n ∪ B_M; returns the embeddings of B before the step."""
         old, old_slots = replay
         both, slots = torch.cat([x, old]), torch.cat([slots, old_slots])
-        prototypes, seen = self.prototype_memory.in_use()
         if self.settings.learn_prototypes:
-            return self._step_with_prototypes(both, slots, prototypes, seen)
+            return fit_with_prototypes(self, both, slots)
+        prototypes, seen = self.prototype_memory.in_use()
         return self.fit_embedding(
             both,
             ppp_loss,
@@ -113,21 +110,6 @@ class CoPE(Learner):
             gradient=self.settings.gradient,
             repellor=self.repellor(len(both)),
         )
-
-    def _step_with_prototypes(
-        self, x: Tensor, slots: Tensor, prototypes: Tensor, seen: Tensor | None
-    ) -> Tensor:
-        """One SGD step of network and prototypes on the cross-entropy over the prototypes."""
-        batch: dict[str, Any] = {
-            "slots": slots,
-            "prototypes": prototypes,
-            "temperature": self.settings.temperature,
-            "seen": seen,
-        }
-        features = self.fit_embedding(x, proxy, **batch)
-        slope = proxy.prototype_gradient(features, **batch)
-        self.prototype_memory.descend(slope, self.settings.learning_rate)
-        return features
 
     def repellor(self, samples: int) -> float:
         """The weight of the negative pairs for this many samples in B."""
@@ -157,30 +139,6 @@ class CoPE(Learner):
         """The evolving prototype p^c of each class seen; with `recalibrate`, predictions use others."""
         vectors = self.prototype_memory.vectors.clone() if self.classes else ()
         return dict(zip(self.classes, vectors, strict=False))
-
-    def invalidate(self) -> None:
-        """Drop the prototypes computed from the memory, too, unless they are used for several batches."""
-        super().invalidate()
-        if self.settings.recalibrate_every == 1 and self.prototype_memory is not None:
-            self.prototype_memory.from_exemplars = None
-
-    def copy_for_snapshot(self, frozen: Any) -> None:
-        """Compute the prototypes for predictions, since the copy has no memory."""
-        if self.classes:
-            evaluate(self, lambda: prediction_prototypes(self))
-
-    def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
-        """Compute the prototypes again, from the merged memory."""
-        super().merge_from(other, slots)
-        self.refresh_means()
-
-    def refresh_means(self) -> None:
-        """Compute the prototypes anew, as the mean embedding of the exemplars of each class."""
-        samples, labels = self.memory.samples()
-        if not labels:
-            return
-        owners = torch.tensor(self.labels.slots(labels), device=self.device)
-        self.prototype_memory.recompute(self.embed(samples), owners, self.settings.renormalise)
 
     # The network.
 

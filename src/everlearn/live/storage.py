@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from everlearn.checkpoint import CheckpointError, State
-from everlearn.core.learner import OWN_NETWORK, Learner
+from everlearn.core.display import OWN_NETWORK
+from everlearn.core.learner import Learner
 from everlearn.core.state import read_meta
 from everlearn.learners import load
 from everlearn.live.entries import Entry

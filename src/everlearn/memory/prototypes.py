@@ -1,8 +1,6 @@
-"""M_p: the prototypical memory, one slowly moving vector per class."""
+"""M_p: the prototypical memory, one slowly moving vector per class; rare changes are in prototype_changes.py."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from everlearn.arrays import as_arrays, like, product
+from everlearn.memory import prototype_changes as changes
 from everlearn.transaction import assign, current
 
 __all__ = ["Prototypes"]
@@ -33,7 +32,7 @@ class Prototypes:
         self.count = 0
         self.from_exemplars: Tensor | None = None
         self.computed_at = 0
-        self.vectors, self.seen = _empty(16, dimension, device)
+        self.vectors, self.seen = changes.empty(16, dimension, device)
 
     def open_classes(self, classes: int) -> bool:
         """Give new classes a random prototype in the positive orthant; True if the tensors were replaced."""
@@ -80,62 +79,17 @@ class Prototypes:
                 transaction.keep([vectors])
             vectors.copy_(xp.where(counts[:, None] > 0, moved, before))
 
-    @torch.no_grad()
-    def descend(self, slope: Tensor, rate: float) -> None:
-        """One SGD step of the prototypes, and back to unit length. Tensor operations only.
-
-        slope: the gradient by the first prototypes, `[classes, d]`.
-        """
-        moved = normalize(self.vectors[: len(slope)] - rate * slope, dim=1)
-        if self.vectors.is_cuda:
-            transaction = current()
-            if transaction is not None:
-                transaction.keep([self.vectors])
-            self.vectors[: len(slope)].copy_(moved)
-        else:
-            assign(self.vectors, slice(len(slope)), moved)
+    def invalidate(self) -> None:
+        """Drop the prototypes computed from the memory, unless they are used for several batches."""
+        if not self.keeps_means:
+            self.from_exemplars = None
 
     def nbytes(self) -> int:
         """Bytes held."""
         parts = (self.vectors, self.seen, self.from_exemplars)
         return sum(part.nbytes for part in parts if part is not None)
 
-    def state(self) -> dict[str, Tensor]:
-        """The prototypes as tensors, and those computed from the memory."""
-        state = {"prototypes": self.vectors[: self.count].clone()}
-        if self.from_exemplars is not None and self.keeps_means:
-            state["prototypes.from_exemplars"] = self.from_exemplars.clone()
-            state["prototypes.computed_at"] = torch.tensor(self.computed_at)
-        return state
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Load a state that `state` returned."""
-        self.vectors[: self.count] = state["prototypes"].to(self.vectors.device)
-        if "prototypes.from_exemplars" in state:
-            means = state["prototypes.from_exemplars"].to(self.vectors.device)
-            if means.ndim != 2 or means.shape[1] != self.vectors.shape[1] or len(means) > self.count:
-                raise ValueError(f"prototypes.from_exemplars has the shape {list(means.shape)}")
-            self.from_exemplars, self.computed_at = means.clone(), int(state["prototypes.computed_at"])
-
-    def forget(self, slot: int) -> None:
-        """Remove the prototype of a class; those after it move down by one, into new tensors."""
-        self.from_exemplars = None
-        left = torch.cat([self.vectors[:slot], self.vectors[slot + 1 : self.count]])
-        capacity = 16
-        while capacity < len(left):
-            capacity *= 2
-        self.vectors, self.seen = _empty(capacity, left.shape[1], left.device)
-        self.count = len(left)
-        self.vectors[: self.count] = left
-        self.seen[: self.count] = True
-
-    def recompute(self, features: Tensor, slots: Tensor, renormalise: bool) -> None:
-        """Set each prototype to the mean of the features of its class; every class must have some."""
-        sums = torch.zeros_like(self.vectors).index_add_(0, slots, features)
-        means = sums[: self.count] / slots.bincount(minlength=self.count)[:, None]
-        assign(self.vectors, slice(self.count), normalize(means, dim=1) if renormalise else means)
-
-
-def _empty(capacity: int, dimension: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    vectors = torch.zeros(capacity, dimension, device=device)
-    return vectors, torch.zeros(capacity, dtype=torch.bool, device=device)
+    state = changes.state
+    restore = changes.restore
+    forget = changes.forget
+    recompute = changes.recompute

@@ -1,0 +1,67 @@
+"""The rare changes of the prototypes: forget a class, compute them anew from exemplars, save and load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from everlearn.transaction import assign
+
+if TYPE_CHECKING:
+    from everlearn.memory.prototypes import Prototypes
+
+__all__ = ["empty", "forget", "recompute", "restore", "state"]
+
+
+def empty(capacity: int, dimension: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Room for this many prototypes, and which of it is used."""
+    vectors = torch.zeros(capacity, dimension, device=device)
+    return vectors, torch.zeros(capacity, dtype=torch.bool, device=device)
+
+
+def forget(prototypes: Prototypes, slot: int) -> None:
+    """Remove the prototype of a class; those after it move down by one, into new tensors."""
+    prototypes.from_exemplars = None
+    left = torch.cat([prototypes.vectors[:slot], prototypes.vectors[slot + 1 : prototypes.count]])
+    capacity = 16
+    while capacity < len(left):
+        capacity *= 2
+    prototypes.vectors, prototypes.seen = empty(capacity, left.shape[1], left.device)
+    prototypes.count = len(left)
+    prototypes.vectors[: len(left)] = left
+    prototypes.seen[: len(left)] = True
+
+
+def recompute(prototypes: Prototypes, features: Tensor, slots: Tensor, renormalise: bool) -> None:
+    """Set each prototype to the mean of the features of its class; a class without any keeps its own."""
+    prototypes.from_exemplars = None
+    count = prototypes.count
+    sums = torch.zeros_like(prototypes.vectors).index_add_(0, slots, features)[:count]
+    sizes = slots.bincount(minlength=count)[:, None]
+    means = sums / sizes.clamp(min=1)
+    means = normalize(means, dim=1) if renormalise else means
+    assign(prototypes.vectors, slice(count), torch.where(sizes > 0, means, prototypes.vectors[:count]))
+
+
+def state(prototypes: Prototypes) -> dict[str, Tensor]:
+    """The prototypes as tensors, and those computed from the memory."""
+    held = {"prototypes": prototypes.vectors[: prototypes.count].clone()}
+    if prototypes.from_exemplars is not None and prototypes.keeps_means:
+        held["prototypes.from_exemplars"] = prototypes.from_exemplars.clone()
+        held["prototypes.computed_at"] = torch.tensor(prototypes.computed_at)
+    return held
+
+
+def restore(prototypes: Prototypes, held: dict[str, Any]) -> None:
+    """Load a state that `state` returned."""
+    vectors = prototypes.vectors
+    vectors[: prototypes.count] = held["prototypes"].to(vectors.device)
+    if "prototypes.from_exemplars" in held:
+        means = held["prototypes.from_exemplars"].to(vectors.device)
+        if means.ndim != 2 or means.shape[1] != vectors.shape[1] or len(means) > prototypes.count:
+            raise ValueError(f"prototypes.from_exemplars has the shape {list(means.shape)}")
+        prototypes.from_exemplars = means.clone()
+        prototypes.computed_at = int(held["prototypes.computed_at"])
