@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import tomllib
@@ -13,12 +14,17 @@ from everlearn.messages import is_whole, nearest
 from everlearn.streams import datasets, own_streams, scenarios
 from everlearn.streams.base import Batch, Stream
 from everlearn.streams.dataset_stream import DatasetStream
+from everlearn.streams.image_sets import IMAGE_SETS, image_stream
 from everlearn.streams.own_data import split
 from everlearn.streams.record_stream import RECORD_STREAMS, RecordStream, record_stream
 from everlearn.streams.task_split import check_class_order, hold_out_validation, split_into_tasks
 from everlearn.streams.user_stream import as_stream
 
 __all__ = ["Batch", "Stream", "as_stream", "benchmarks", "default_batch_size", "names", "split", "stream"]
+
+
+# Streams that are another scenario of a benchmark, by their usual names.
+OTHER_SCENARIOS = {"permuted-mnist": ("split-mnist", "permuted"), "rotated-mnist": ("split-mnist", "rotated")}
 
 
 def stream(
@@ -76,6 +82,20 @@ def stream(
         return record_stream(name, batch_size, seed, data_dir)
     scenarios.check(scenario, amount, imbalance)
     check_class_order(class_order)
+    if name in IMAGE_SETS:
+        return image_stream(
+            name, data_dir, seed=seed, batch_size=batch_size, scenario=scenario, amount=amount,
+            imbalance=imbalance, validation=validation, class_order=class_order,
+        )  # fmt: skip
+    if name in OTHER_SCENARIOS:
+        if scenario != "split":
+            raise ValueError(f"{name} has its own scenario; remove the scenario {scenario}")
+        base, scenario = OTHER_SCENARIOS[name]
+        moved = stream(
+            base, seed=seed, imbalance=imbalance, batch_size=batch_size, scenario=scenario, amount=amount,
+            validation=validation, class_order=class_order, data_dir=data_dir,
+        )  # fmt: skip
+        return dataclasses.replace(cast(DatasetStream, moved), name=name)
     benchmark = _benchmarks()[name]
     dataset = datasets.load(benchmark["dataset"], data_dir)
     if validation:
@@ -101,7 +121,7 @@ def default_batch_size(name: str) -> int:
 
 def names() -> list[str]:
     """The names of all streams."""
-    return [*benchmarks(), *RECORD_STREAMS]
+    return [*benchmarks(), *OTHER_SCENARIOS, *IMAGE_SETS, *RECORD_STREAMS]
 
 
 def benchmarks() -> list[str]:

@@ -16,7 +16,7 @@ from everlearn.streams.lazy_samples import LazySamples
 from everlearn.streams.sources import Labelled, Reading, as_size, read
 from everlearn.streams.task_split import Labels, check_class_order, ordered_classes, split_samples
 
-__all__ = ["split"]
+__all__ = ["hold_out", "split"]
 
 FEW = 10  # in the imbalanced variant S(T_i), each other task sends one in so many of its samples
 VALIDATION = 0.1
@@ -40,6 +40,7 @@ def split(
     transform: Callable[[Any], Any] | None = None,
     workers: int | None = None,
     in_memory: bool | None = None,
+    colour: bool | None = None,
 ) -> DatasetStream:
     """Split your own labelled data into tasks that arrive one after another, or in another scenario.
 
@@ -58,6 +59,7 @@ def split(
     transform: a function of each sample, of a Pillow image where x is image files, that returns what is learnt.
     workers: processes that decode images ahead of the learner; by default one or two, if there are cores for them.
     in_memory: whether all samples are kept in memory; by default if they need at most a gigabyte.
+    colour: whether images become RGB, or grey; by default as the first one is.
 
     >>> import numpy as np
     >>> x, y = np.arange(60.0).reshape(60, 1), ["ant", "bee", "cat", "dog", "elk", "fox"] * 10
@@ -71,10 +73,10 @@ def split(
         raise ValueError(f"seed must be a whole number, not {seed!r}")
     scenarios.check(scenario, amount, imbalance)
     check_class_order(class_order)
-    how = Reading(as_size(size), transform, workers, in_memory)
+    how = Reading(as_size(size), transform, workers, in_memory, colour)
     train, held_out = _train_and_test(read(x, y, how), test, how)
     if validation is not False:
-        train, held_out = _hold_out(train, VALIDATION if validation is True else validation, "validation")
+        train, held_out = hold_out(train, VALIDATION if validation is True else validation, "validation")
     names = _classes(train, held_out)
     if not is_whole(tasks, least=1) or tasks > len(names):
         raise ValueError(f"tasks must be from 1 to the number of classes, {len(names)}, not {tasks!r}")
@@ -97,7 +99,7 @@ def split(
 
 def _train_and_test(all_of_it: Labelled, test: Any, how: Reading) -> tuple[Labelled, Labelled]:
     if isinstance(test, int | float):
-        return _hold_out(all_of_it, float(test), "test")
+        return hold_out(all_of_it, float(test), "test")
     x, y = test if isinstance(test, tuple | list) and len(test) == 2 else (test, None)
     held_out = read(x, y, how)
     shapes = [tuple(part.x.shape[1:]) for part in (all_of_it, held_out)]
@@ -108,7 +110,7 @@ def _train_and_test(all_of_it: Labelled, test: Any, how: Reading) -> tuple[Label
     return all_of_it, held_out
 
 
-def _hold_out(data: Labelled, share: float, what: str) -> tuple[Labelled, Labelled]:
+def hold_out(data: Labelled, share: float, what: str) -> tuple[Labelled, Labelled]:
     """Separate a fixed random share of each class, at least one sample and never all of them."""
     if isinstance(share, bool) or not 0 < share < 1:
         raise ValueError(f"{what} must be a share above 0 and below 1, or data of its own, not {share!r}")

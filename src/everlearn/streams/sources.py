@@ -41,12 +41,14 @@ class Reading:
 
     size: height and width that images are resized to. transform: a function of a decoded sample, a Pillow image
     where it comes from a file. in_memory: whether to keep all of them; None where they need at most a gigabyte.
+    colour: whether images become RGB or grey; None for what the first one is.
     """
 
     size: Size | None = None
     transform: Transform | None = None
     workers: int | None = None
     in_memory: bool | None = None
+    colour: bool | None = None
 
 
 def read(x: Any, y: Any, how: Reading) -> Labelled:
@@ -225,7 +227,7 @@ def _lazy(items: Any, load: Callable[[Any], Any], how: Reading) -> Tensor | Lazy
         height, width = how.size
         if height < 1 or width < 1:
             raise ValueError(f"size is (height, width), each at least 1, not {how.size!r}")
-    colour = _has_colour(load(items[0]))
+    colour = _has_colour(load(items[0])) if how.colour is None else how.colour
     decode = functools.partial(_decode, load, how.size, how.transform, colour)
     samples = LazySamples(items, decode, how.workers)
     if how.in_memory is False or (how.in_memory is None and samples.nbytes > IN_MEMORY):
