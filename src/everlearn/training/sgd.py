@@ -1,11 +1,11 @@
-"""Plain SGD through a network, given the gradient of the loss by the network's output.
+"""Plain SGD on a network, from the gradient of the loss with respect to the network's output.
 
-Where the network is a chain of linear layers and ReLUs, its backward pass is written out here and each
-weight moves in the very product that makes its gradient, W ← W − lr · sᵀa: no gradient is ever stored. On
-one core of a CPU that takes 0.4 of the time of autograd and a step of SGD (benchmarks/step.py).
+For a chain of linear layers and ReLUs the backward pass is written by hand, and each weight is updated by the product
+that computes its gradient, W ← W − lr · sᵀa: no gradient is stored. On one CPU core this takes 0.4 of the time of
+autograd and a step of SGD (benchmarks/step.py).
 
-A step that is not finite is refused before anything has changed. Inside a transaction, a chain's update waits
-until the weights are needed again or all else is done, so that nothing has to be copied.
+A step that is not finite is refused before anything changes. In a transaction, the update of a chain is made when the
+weights are needed again, or at the end, so that nothing is copied.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from everlearn import foreach
+from everlearn.arrays import in_float64
 from everlearn.transaction import current
 
 __all__ = ["SGD", "NotFinite", "Pass", "finite_norm", "with_gradients"]
 
 
 Gradients = tuple[Tensor, ...] | list[Tensor]
-"""A gradient by parameter."""
+"""One gradient for each parameter."""
 
 
 class NotFinite(ValueError):
@@ -41,7 +42,7 @@ class NotFinite(ValueError):
 
 
 def with_gradients() -> AbstractContextManager[None]:
-    """Inside it gradients are computed, also where a caller has switched them off."""
+    """A context in which gradients are computed, even if the caller has switched them off."""
     if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
         return nullcontext()
     return _gradients_on()
@@ -54,16 +55,16 @@ def _gradients_on() -> Iterator[None]:
 
 
 class Pass(ABC):
-    """One forward pass of a batch, from which one step of SGD may follow.
+    """One forward pass of a batch, which one step of SGD may follow.
 
-    output: what the network gave, cut off from any graph.
+    output: the network's output, detached.
     """
 
     output: Tensor
 
     @abstractmethod
     def descend(self, slope: Tensor) -> None:
-        """One step down the loss whose gradient by `output` is given."""
+        """One SGD step on the loss whose gradient with respect to `output` is `slope`."""
 
 
 class SGD:
@@ -93,7 +94,7 @@ class SGD:
 
     @torch.no_grad()
     def step(self, gradients: Gradients) -> None:
-        """One step against a gradient, given by parameter."""
+        """One step with a gradient for each parameter."""
         if not self._parameters:
             return
         transaction = current()
@@ -123,7 +124,7 @@ class SGD:
 
 
 def finite_norm(gradients: Gradients) -> float:
-    """The norm of a gradient, given by parameter, if it is finite."""
+    """The norm of all gradients together; raises a NotFinite if it is not finite."""
     norm = float(torch.stack(foreach.norm(gradients)).norm())
     if not math.isfinite(norm):
         raise NotFinite
@@ -131,7 +132,7 @@ def finite_norm(gradients: Gradients) -> float:
 
 
 class _AutogradPass(Pass):
-    """The pass by autograd, for any network."""
+    """A pass by autograd, for any network."""
 
     def __init__(self, optimiser: SGD, network: nn.Module, x: Tensor) -> None:
         self._optimiser = optimiser
@@ -144,7 +145,7 @@ class _AutogradPass(Pass):
 
 
 class _ChainPass(Pass):
-    """A chain of linear layers with ReLUs between them, by hand."""
+    """A pass through a chain of linear layers and ReLUs, by hand."""
 
     def __init__(self, optimiser: SGD, layers: list[tuple[Tensor, Tensor]], x: Tensor) -> None:
         self._optimiser, self._layers = optimiser, layers
@@ -213,7 +214,7 @@ class _ChainPass(Pass):
         """The squared norm of the gradient: ‖sᵀa‖² + ‖sᵀ1‖² for each layer."""
         parts = []
         for s, a in zip(slopes, self._inputs[::-1], strict=True):
-            s, a = s.double(), a.double()
+            s, a = in_float64(s), in_float64(a)
             parts.append(((s @ s.T) * (a @ a.T + 1)).sum())
         return torch.stack(parts).sum()
 
@@ -263,7 +264,7 @@ def _chain(network: nn.Module) -> list[nn.Linear]:
 
 
 def _in_a_row(network: nn.Module) -> Iterator[nn.Module]:
-    """The layers that x passes one after the other, as far as their kind tells."""
+    """The layers that x passes one after the other, as far as their types tell."""
     if isinstance(network, nn.Sequential) and type(network).forward is nn.Sequential.forward:
         for part in network:
             yield from _in_a_row(part)
@@ -272,7 +273,7 @@ def _in_a_row(network: nn.Module) -> Iterator[nn.Module]:
 
 
 def _has_hooks(layer: nn.Module) -> bool:
-    """Whether somebody watches what passes through a layer, and so autograd must run."""
+    """Whether a layer has hooks, so that autograd must run."""
     return bool(
         layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
     )
