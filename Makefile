@@ -17,7 +17,8 @@ test-services: $(VENV)/.installed
 	for each in chromium redis-server psql; do command -v $$each > /dev/null || missing=1; done; \
 	test -z "$$missing" || { apt-get update -qq && \
 		apt-get install -y -qq --no-install-recommends chromium redis-server postgresql > /dev/null; }
-	EVERLEARN_NO_SKIPS=1 $(BIN)/python -m pytest -q -n 2 tests/live tests/service tests/paper/test_report_in_a_browser.py
+	EVERLEARN_NO_SKIPS=1 $(BIN)/python -m pytest -q -n 2 tests/live tests/service tests/core/test_export.py \
+		tests/paper/test_report_in_a_browser.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

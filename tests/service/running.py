@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 
+import httpx
 import uvicorn
 
 from everlearn import CoPE, open_live
@@ -20,10 +21,11 @@ def small(**settings):
 
 
 class Service:
-    """A running service: its address, its models, and its app."""
+    """A running service: its address, its models, its app, and a client of HTTP."""
 
     def __init__(self, url, models, app):
         self.url, self.models, self.app = url, models, app
+        self.http = httpx.Client(timeout=60)
 
     @property
     def model(self):
@@ -48,7 +50,9 @@ def running(folder, names=("model",), learner=small, tokens=None, limits=None, d
         while not server.started and thread.is_alive():
             time.sleep(0.005)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Service(f"http://127.0.0.1:{port}", models, app)
+        service = Service(f"http://127.0.0.1:{port}", models, app)
+        with service.http:
+            yield service
     finally:
         server.should_exit = True
         thread.join()

@@ -4,7 +4,6 @@ import json
 import re
 import stat
 
-import httpx
 import pytest
 from running import running
 
@@ -33,7 +32,7 @@ def guarded(tmp_path_factory):
 def statuses(service, scope, secret):
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     return {
-        httpx.request(method, service.url + path, json=fields, headers=headers).status_code
+        service.http.request(method, service.url + path, json=fields, headers=headers).status_code
         for method, path, fields in CALLS[scope]
     }
 
@@ -54,7 +53,7 @@ def test_each_scope_opens_its_own_operations_and_admin_all(guarded, scope):
 def test_health_and_the_empty_page_need_no_token(guarded):
     service, _ = guarded
     for path in ("/healthz", "/readyz", "/", "/static/dashboard.js"):
-        assert httpx.get(service.url + path).status_code == 200
+        assert service.http.get(service.url + path).status_code == 200
 
 
 def test_the_file_holds_hashes_and_belongs_to_its_owner(tmp_path):
@@ -104,13 +103,13 @@ def test_without_tokens_only_localhost_may_be_named(tmp_path):
             ("localhost", 200),
             ("[::1]:8000", 200),
         ]:
-            assert httpx.get(f"{service.url}/v1/status", headers={"Host": host}).status_code == status
+            assert service.http.get(f"{service.url}/v1/status", headers={"Host": host}).status_code == status
 
 
 def test_every_answer_has_a_policy_without_inline_code_or_other_hosts(guarded):
     service, _ = guarded
     for path in ("/", "/docs", "/v1/status", "/nothing"):
-        headers = httpx.get(service.url + path).headers
+        headers = service.http.get(service.url + path).headers
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
@@ -118,7 +117,7 @@ def test_every_answer_has_a_policy_without_inline_code_or_other_hosts(guarded):
         assert headers["x-content-type-options"] == "nosniff"
         assert "access-control-allow-origin" not in headers
     for path in ("/", "/docs"):
-        page = httpx.get(service.url + path).text
+        page = service.http.get(service.url + path).text
         assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=|<style", page)
 
 

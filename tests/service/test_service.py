@@ -41,7 +41,7 @@ def call(service):
 
 def test_before_the_first_label_there_is_no_prediction(tmp_path):
     with running(tmp_path) as service:
-        answer = httpx.post(f"{service.url}/v1/predict", json={"x": X})
+        answer = service.http.post(f"{service.url}/v1/predict", json={"x": X})
         assert (answer.status_code, answer.json()["detail"]) == (
             409,
             "CoPE has seen no label yet: observe a batch first, then predict",
@@ -54,7 +54,7 @@ def test_a_restarted_service_goes_on_where_it_was_and_equals_a_plain_learner(tmp
         with running(tmp_path) as service:
             for _ in range(3):
                 x, y = torch.randn(4, 3, generator=generator), ["a", "b", "c", "a"]
-                answer = httpx.post(f"{service.url}/v1/observe", json={"x": x.tolist(), "y": y})
+                answer = service.http.post(f"{service.url}/v1/observe", json={"x": x.tolist(), "y": y})
                 assert answer.status_code == 200
                 plain.observe(x, y)
             position = answer.json()["position"]
@@ -90,7 +90,7 @@ def test_ask_and_tell_and_which_answers_were_right(call):
 def test_forget_delete_correct_and_snapshot(call, service):
     call("observe", x=X, y=["left", "temporary"], ids=["a", "b"])
     assert call("forget", label="temporary")[0] == 200
-    assert "temporary" not in httpx.get(f"{service.url}/v1/classes").json()["classes"]
+    assert "temporary" not in service.http.get(f"{service.url}/v1/classes").json()["classes"]
     assert call("forget", label="temporary")[0] == 422
     call("observe", x=[[5.0, 5.0, 5.0]], y=["left"], ids=["wrong"])
     status, corrected = call("correct", ids=["wrong"], y=["right"])
@@ -117,22 +117,28 @@ def test_npy_and_safetensors_bodies_learn_as_json_does(service):
     file = io.BytesIO()
     np.save(file, np.array(X, np.float32))
     npy = {"Content-Type": "application/x-npy"}
-    answer = httpx.post(
+    answer = service.http.post(
         f"{service.url}/v1/observe", params={"y": '["left","right"]'}, content=file.getvalue(), headers=npy
     )
     assert answer.json()["samples"] == 2
-    assert httpx.post(f"{service.url}/v1/predict", content=file.getvalue(), headers=npy).json()["labels"] == Y
+    assert (
+        service.http.post(f"{service.url}/v1/predict", content=file.getvalue(), headers=npy).json()["labels"]
+        == Y
+    )
     tensors = {"Content-Type": "application/x-safetensors"}
     content = encode_arrays(np.array(X, np.float32), {"y": Y})
-    assert httpx.post(f"{service.url}/v1/observe", content=content, headers=tensors).json()["samples"] == 2
+    assert (
+        service.http.post(f"{service.url}/v1/observe", content=content, headers=tensors).json()["samples"]
+        == 2
+    )
 
 
 def test_json_integers_have_the_type_of_a_learner_of_bytes(tmp_path):
     with running(tmp_path) as service:
         service.model.live.observe(np.array([[0, 255], [255, 0]], np.uint8), [0, 1])
-        answer = httpx.post(f"{service.url}/v1/predict", json={"x": [[0, 255], [255, 0]]})
+        answer = service.http.post(f"{service.url}/v1/predict", json={"x": [[0, 255], [255, 0]]})
         assert answer.json()["labels"] == service.model.live.predict(np.array([[0, 255], [255, 0]], np.uint8))
-        answer = httpx.post(f"{service.url}/v1/predict", json={"x": [[0, 256]]})
+        answer = service.http.post(f"{service.url}/v1/predict", json={"x": [[0, 256]]})
         assert (answer.status_code, answer.json()["detail"]) == (
             400,
             "this model takes bytes: x must be between 0 and 255",
@@ -171,10 +177,10 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(call, service, operation,
 
 
 def test_a_body_that_is_too_large_is_not_read(service):
-    answer = httpx.post(f"{service.url}/v1/observe", content=b" " * 20_001, headers=JSON)
+    answer = service.http.post(f"{service.url}/v1/observe", content=b" " * 20_001, headers=JSON)
     assert answer.status_code == 413
     endless = (b" " * 1000 for _ in range(10_000))  # in chunks, without a length
-    answer = httpx.post(f"{service.url}/v1/observe", content=endless, headers=JSON)
+    answer = service.http.post(f"{service.url}/v1/observe", content=endless, headers=JSON)
     assert answer.status_code == 413
     assert answer.json()["detail"] == "the body is larger than 20,000 bytes: send smaller batches"
 
@@ -183,7 +189,7 @@ def test_a_body_that_is_too_large_is_not_read(service):
     "kind", ["text/plain", "application/x-www-form-urlencoded", "application/x-pickle", ""]
 )
 def test_another_content_type_is_refused(service, kind):
-    answer = httpx.post(f"{service.url}/v1/predict", content=b"{}", headers={"Content-Type": kind})
+    answer = service.http.post(f"{service.url}/v1/predict", content=b"{}", headers={"Content-Type": kind})
     assert answer.status_code == 415
 
 
@@ -196,7 +202,7 @@ def test_a_full_queue_is_429_with_a_time_to_wait_and_nothing_is_lost(tmp_path):
         threads = [
             threading.Thread(
                 target=lambda i=i: answers.append(
-                    httpx.post(
+                    service.http.post(
                         f"{service.url}/v1/observe", json={"x": [[float(i), 1.0]], "y": [i]}, timeout=30
                     )
                 )
@@ -207,8 +213,8 @@ def test_a_full_queue_is_429_with_a_time_to_wait_and_nothing_is_lost(tmp_path):
             thread.start()
         while sum(answer.status_code == 429 for answer in answers) < 3:
             time.sleep(0.01)
-        assert httpx.get(f"{service.url}/readyz").status_code == 503
-        assert httpx.get(f"{service.url}/healthz").text == "ok\n"
+        assert service.http.get(f"{service.url}/readyz").status_code == 503
+        assert service.http.get(f"{service.url}/healthz").text == "ok\n"
         release.set()
         for thread in [*threads, holding]:
             thread.join()
@@ -223,37 +229,39 @@ def test_predictions_do_not_wait_for_learning(tmp_path):
         live, release = service.model.live, threading.Event()
         live.observe(torch.tensor(X), Y)
         position = live.position
-        live.predict(X)  # a snapshot of this position is in memory now
+        live.snapshot(position)  # it is in memory now
         threads = [
             threading.Thread(target=live._between_changes, args=(lambda: release.wait(30),)),
             threading.Thread(target=live.observe, args=(torch.tensor(X), Y)),
         ]
         for thread in threads:
             thread.start()
-        answer = httpx.post(f"{service.url}/v1/predict", json={"x": X, "min_position": position}, timeout=30)
+        answer = service.http.post(f"{service.url}/v1/predict", json={"x": X, "min_position": position})
         held = not release.is_set() and live.position == position
         release.set()
         for thread in threads:
             thread.join()
-        assert held
+        assert held  # the answer came while the writer waited
         assert (answer.json()["labels"], answer.json()["position"]) == (Y, position)
-        answer = httpx.post(f"{service.url}/v1/predict", json={"x": X, "min_position": position + 1})
+        answer = service.http.post(f"{service.url}/v1/predict", json={"x": X, "min_position": position + 1})
         assert answer.json()["position"] == position + 1
 
 
 def test_several_models_by_name(tmp_path):
     with running(tmp_path, names=("cats", "dogs")) as service:
         for name in ("cats", "dogs"):
-            answer = httpx.post(f"{service.url}/v1/models/{name}/observe", json={"x": X, "y": [name, 0]})
+            answer = service.http.post(
+                f"{service.url}/v1/models/{name}/observe", json={"x": X, "y": [name, 0]}
+            )
             assert answer.status_code == 200
-        found = httpx.get(f"{service.url}/v1/models").json()["models"]
+        found = service.http.get(f"{service.url}/v1/models").json()["models"]
         assert [(each["name"], each["position"]) for each in found] == [("cats", 1), ("dogs", 1)]
-        classes = httpx.get(f"{service.url}/v1/models/dogs/classes").json()["classes"]
+        classes = service.http.get(f"{service.url}/v1/models/dogs/classes").json()["classes"]
         assert classes == ["dogs", 0]
-        answer = httpx.get(f"{service.url}/v1/classes")
+        answer = service.http.get(f"{service.url}/v1/classes")
         assert answer.status_code == 404
         assert "name one, as in /v1/models/cats/" in answer.json()["detail"]
-        answer = httpx.get(f"{service.url}/v1/models/dog/classes")
+        answer = service.http.get(f"{service.url}/v1/models/dog/classes")
         assert "did you mean 'dogs'?" in answer.json()["detail"]
 
 
@@ -261,15 +269,15 @@ def test_status_and_history_are_what_the_live_learner_says(tmp_path):
     with running(tmp_path, learner=lambda: small(unknown=0.1)) as service:
         live = service.model.live
         for i in range(15):
-            httpx.post(f"{service.url}/v1/observe", json={"x": X, "y": Y})
-            httpx.post(f"{service.url}/v1/ask", json={"x": X, "ids": [f"{i}a", f"{i}b"]})
-            httpx.post(f"{service.url}/v1/tell", json={"ids": [f"{i}a"], "y": ["left"]})
-        status = httpx.get(f"{service.url}/v1/status").json()
+            service.http.post(f"{service.url}/v1/observe", json={"x": X, "y": Y})
+            service.http.post(f"{service.url}/v1/ask", json={"x": X, "ids": [f"{i}a", f"{i}b"]})
+            service.http.post(f"{service.url}/v1/tell", json={"ids": [f"{i}a"], "y": ["left"]})
+        status = service.http.get(f"{service.url}/v1/status").json()
         assert (status["position"], status["samples"], status["told"]) == (live.position, 45, 15)
         assert status["accuracy"]["overall"] == live.status()["accuracy"]["overall"]
         assert status["learnt"] == [30, 15]
         assert status["before_learning"]["samples"] == 28  # all but the first batch
-        history = httpx.get(f"{service.url}/v1/history").json()
+        history = service.http.get(f"{service.url}/v1/history").json()
         assert [(e["event"], e["label"]) for e in history["events"]] == [
             ("new class", "left"),
             ("new class", "right"),
@@ -281,7 +289,7 @@ def test_metrics_can_be_read_by_prometheus(service, call):
     from prometheus_client.parser import text_string_to_metric_families
 
     call("observe", x=X, y=Y)
-    answer = httpx.get(f"{service.url}/metrics")
+    answer = service.http.get(f"{service.url}/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     found = {
         sample.name: sample.value
@@ -305,14 +313,14 @@ def test_metrics_can_be_read_by_prometheus(service, call):
 def test_the_openapi_page_names_every_operation_and_nothing_outside(service):
     from everlearn.service.app import STATIC
 
-    paths = httpx.get(f"{service.url}/openapi.json").json()["paths"]
+    paths = service.http.get(f"{service.url}/openapi.json").json()["paths"]
     wanted = "observe predict ask tell forget delete correct classes status history snapshot events models"
     assert {f"/v1/{name}" for name in wanted.split()} <= set(paths)
-    assert httpx.get(f"{service.url}/docs").status_code == 200
+    assert service.http.get(f"{service.url}/docs").status_code == 200
     for file in STATIC.iterdir():
         text = file.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
         assert "http://" not in text and "https://" not in text, file.name
-    assert httpx.get(f"{service.url}/static/..%2Fapp.py").status_code == 404
+    assert service.http.get(f"{service.url}/static/..%2Fapp.py").status_code == 404
 
 
 def test_labels_that_json_has_not_come_back(call):
@@ -325,7 +333,7 @@ def test_labels_that_json_has_not_come_back(call):
 
 def test_events_are_what_the_dashboard_shows(service, call):
     call("observe", x=X, y=Y)
-    with httpx.stream("GET", f"{service.url}/v1/events") as answer:
+    with service.http.stream("GET", f"{service.url}/v1/events") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         line = next(answer.iter_lines())
     shown = json.loads(line.removeprefix("data: "))
@@ -340,7 +348,7 @@ def test_unknown_samples_are_said_to_be_so(tmp_path):
             live.observe(torch.tensor(X), Y)
         far = [[-1.0, -1.0, 9.0]]
         expected = live.predict(far)
-        answer = httpx.post(
+        answer = service.http.post(
             f"{service.url}/v1/predict", json={"x": far, "min_position": live.position}
         ).json()
         assert answer["labels"] == [{"unknown": True} if expected == [UNKNOWN] else expected[0]]

@@ -92,14 +92,15 @@ def serve(
             f"others can reach {host}, so the service needs a token: run `everlearn token create NAME --file "
             "tokens.json`, then serve with `--tokens tokens.json`"
         )
+    opened = {name: open_source(url) for name, url in consumed.items()}
     models: dict[str, ServedModel] = {}
     try:
         for name, folder in named.items():
             given = None if holds_learner(folder, journal) else learner
             live = open_live(folder, given, journal=journal, drift=None if drift is None else drift())
             models[name] = ServedModel(name, live, limits)
-            if name in consumed:
-                models[name].consume(open_source(consumed[name]), batch_size)
+            if name in opened:
+                models[name].consume(opened[name], batch_size)
     except BaseException:
         for model in models.values():
             model.close()

@@ -23,6 +23,7 @@ __all__ = ["ServedModel", "TooBusy"]
 Result = TypeVar("Result")
 
 PATIENCE = 30.0  # seconds that a prediction waits for `min_position`
+MOMENT = 0.05  # seconds that a prediction waits for a newer snapshot while nothing is learnt
 TESTED = 100  # samples of a batch that are predicted before they are learnt
 CHANGING = 32  # threads that wait for a change
 PREDICTING = 2  # threads that predict
@@ -73,22 +74,34 @@ class ServedModel:
         if self.predicting >= self.limits.predictions:
             self._reject(f"{self.predicting} predictions of {self.name} wait already", 1)
         self.predicting += 1
-        begun = time.perf_counter()
-        loop = asyncio.get_running_loop()
+        begun, loop = time.perf_counter(), asyncio.get_running_loop()
         try:
-            snapshot = self.live.snapshot()
-            if not self.changing or not snapshot.classes:  # nothing to wait for, or nothing to predict with
-                min_position = max(min_position, self.live.position)
-            if min_position > snapshot.position:  # a thread that may wait longer than a prediction
-                snapshot = await loop.run_in_executor(
-                    self._changers, self.live.snapshot, min_position, PATIENCE
-                )
+            snapshot = await self._snapshot(min_position)
             result = await loop.run_in_executor(self._predictors, function, snapshot)
         finally:
             self.predicting -= 1
         self.predictions += 1
         self.prediction_seconds += time.perf_counter() - begun
         return result, snapshot.position
+
+    async def _snapshot(self, min_position: int) -> LiveSnapshot:
+        """The snapshot for a prediction: the latest one, unless that is older than `min_position`.
+
+        While nothing is learnt, a new copy takes a moment only, so that a caller sees its own last change.
+        """
+        live, snapshot = self.live, self.live.snapshot()
+        idle = not self.changing and self.consumer is None
+        wanted = max(min_position, live.position if idle or not snapshot.classes else 0)
+        if wanted <= snapshot.position:
+            return snapshot
+        patience = PATIENCE if min_position > snapshot.position or not snapshot.classes else MOMENT
+        loop = asyncio.get_running_loop()
+        try:  # in a thread that may wait longer than a prediction
+            return await loop.run_in_executor(self._changers, live.snapshot, wanted, patience)
+        except TimeoutError:
+            if patience == PATIENCE:
+                raise
+            return snapshot
 
     def _reject(self, reason: str, retry_after: int) -> None:
         self.rejected += 1
