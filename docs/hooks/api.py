@@ -101,11 +101,37 @@ PACKAGES = {
             "paper.report",
         ],
     ),
+    "live": (
+        "A durable learner in a folder: every change is on disk before the call returns.",
+        [
+            "live.opening.open_live",
+            "live.live.Live",
+            "live.published.LiveSnapshot",
+            "live.results",
+            "live.folder.backup",
+            "live.journal",
+        ],
+    ),
+    "service": (
+        "A durable learner over HTTP: the client, and what a service is made of.",
+        [
+            "service.client.Client",
+            "service.client.AsyncClient",
+            "service.client.ServiceError",
+            "service.run.serve",
+            "service.app.create_app",
+            "service.limits.Limits",
+            "service.tokens.Tokens",
+        ],
+    ),
     "adapters": ("Learners as estimators of scikit-learn and River.", ["adapters.sklearn", "adapters.river"]),
 }
 
 # The contract, with members that are defined in base classes.
-OPTIONS = {"core.learner.Learner": "\n    options:\n      inherited_members: true"}
+INHERITED = "\n    options:\n      inherited_members: true"
+OPTIONS = dict.fromkeys(
+    ("core.learner.Learner", "service.client.Client", "service.client.AsyncClient"), INHERITED
+)
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -70,7 +71,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.models, app.state.tokens, app.state.limits = models, tokens, limits or Limits()
-    app.state.ready, app.state.watchers = False, 0
+    app.state.ready, app.state.watchers, app.state.shown = False, 0, {}
     app.add_middleware(Guard, any_host=any_host or bool(tokens))
     app.include_router(router, prefix="/v1", tags=["the only model"])
     app.include_router(router, prefix="/v1/models/{model}", tags=["a model by name"])
@@ -124,13 +125,22 @@ async def live_events(request: Request) -> Response:
     async def stream() -> AsyncIterator[str]:
         try:
             while state.ready:
-                shown = await asyncio.to_thread(dashboard_of, model, list(state.models))
-                yield f"data: {json.dumps(shown, separators=(',', ':'))}\n\n"
+                yield await _event(model, state)
                 await asyncio.sleep(EVERY)
         finally:
             state.watchers -= 1
 
     return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+async def _event(model: ServedModel, state: Any) -> str:
+    """What the dashboard shows now; computed once for all that are open."""
+    made, text = state.shown.get(model.name, (0.0, ""))
+    if time.monotonic() - made > EVERY / 2:
+        shown = await asyncio.to_thread(dashboard_of, model, list(state.models))
+        text = f"data: {json.dumps(shown, separators=(',', ':'))}\n\n"
+        state.shown[model.name] = time.monotonic(), text
+    return str(text)
 
 
 pages = APIRouter(include_in_schema=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 from everlearn.service.wire import JSON, NPY, SAFETENSORS
 
-__all__ = ["body"]
+__all__ = ["answers", "body"]
 
 LABEL = {"description": "a string, number, boolean, null, or a list of these", "example": "cat"}
 LABELS = {"type": "array", "items": LABEL, "example": ["cat", "dog"]}
@@ -34,8 +34,17 @@ FIELDS: dict[str, dict[str, Any]] = {
 NEEDED = {"x", "y", "label"}
 
 
-def body(*names: str) -> dict[str, Any]:
-    """The description of a body with these fields: JSON and, where it has samples, npy and safetensors."""
+def answers(example: dict[str, Any]) -> dict[str, Any]:
+    """The description of an answer, by an example."""
+    content = {JSON: {"schema": {"type": "object"}, "example": example}}
+    return {"responses": {"200": {"description": "Done", "content": content}}}
+
+
+def body(*names: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """The description of a body with these fields: JSON and, where it has samples, npy and safetensors.
+
+    answer: an example of the answer.
+    """
     needed = [name for name in names if name in NEEDED or (name == "ids" and names[0] == "ids")]
     schema = {
         "type": "object",
@@ -50,4 +59,4 @@ def body(*names: str) -> dict[str, Any]:
         content[SAFETENSORS] = {
             "schema": file | {"description": "the tensor x; the other fields are in the metadata, as JSON"}
         }
-    return {"requestBody": {"required": True, "content": content}}
+    return {"requestBody": {"required": True, "content": content}, **answers(answer)}

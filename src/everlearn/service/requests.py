@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,9 @@ from everlearn.service.limits import Limits, size_of
 from everlearn.service.served import ServedModel
 
 __all__ = ["Fields", "read_fields"]
+
+LARGE = 2**17  # bytes of a body that is decoded in another thread
+SLOWEST = 60.0  # seconds in which a body must arrive
 
 
 class Fields:
@@ -103,8 +107,16 @@ async def read_fields(request: Request, limits: Limits, names: Iterable[str]) ->
     known = (wire.JSON, wire.NPY, wire.SAFETENSORS)
     if kind not in known:
         raise HTTPException(415, f"the content type is {kind or 'missing'}; possible are {', '.join(known)}")
-    content = await read_body(request, limits.body)
-    fields = Fields(wire.decode(content, kind, dict(request.query_params)), limits, kind == wire.JSON)
+    try:
+        content = await asyncio.wait_for(read_body(request, limits.body), SLOWEST)
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not arrive within {SLOWEST:.0f} seconds") from None
+    query = dict(request.query_params)
+    if len(content) > LARGE:  # other requests are answered meanwhile
+        values = await asyncio.to_thread(wire.decode, content, kind, query)
+    else:
+        values = wire.decode(content, kind, query)
+    fields = Fields(values, limits, kind == wire.JSON)
     fields.check_names(names)
     return fields
 

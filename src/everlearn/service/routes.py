@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from everlearn.live import LiveSnapshot
 from everlearn.messages import nearest
-from everlearn.service.bodies import body
+from everlearn.service.bodies import answers, body
 from everlearn.service.requests import read_fields
 from everlearn.service.security import needs
 from everlearn.service.served import ServedModel
@@ -23,6 +23,16 @@ from everlearn.service.wire import encode_labels
 __all__ = ["model_of", "router"]
 
 router = APIRouter()
+CLASSES = {"classes": ["cat", "dog"], "exemplars": [10, 10], "position": 7}
+CORRECTED = {
+    "exemplars": 1,
+    "missing": ["a-2"],
+    "forgotten": [],
+    "rebuilt": False,
+    "note": "…",
+    "position": 11,
+}
+DELETED = CORRECTED | {"waiting": 0}
 predicts, learns, administers = ([Depends(needs(scope))] for scope in ("predict", "learn", "admin"))
 
 
@@ -48,7 +58,11 @@ def answer(content: dict[str, Any]) -> Response:
     return Response(json.dumps(content, separators=(",", ":")), media_type="application/json")
 
 
-@router.post("/observe", dependencies=learns, openapi_extra=body("x", "y", "ids", "t", "request_id"))
+@router.post(
+    "/observe",
+    dependencies=learns,
+    openapi_extra=body("x", "y", "ids", "t", "request_id", answer={"position": 7, "samples": 2}),
+)
 async def observe(request: Request) -> Response:
     """Learn from a batch. When the answer arrives, the batch is on disk and learnt."""
     model = model_of(request)
@@ -60,7 +74,13 @@ async def observe(request: Request) -> Response:
     return answer({"position": position, "samples": len(y)})
 
 
-@router.post("/predict", dependencies=predicts, openapi_extra=body("x", "min_position", "probabilities"))
+@router.post(
+    "/predict",
+    dependencies=predicts,
+    openapi_extra=body(
+        "x", "min_position", "probabilities", answer={"labels": ["cat", "dog"], "position": 7}
+    ),
+)
 async def predict(request: Request) -> Response:
     """Predict the labels of samples, from the latest snapshot in memory. It never waits for learning.
 
@@ -82,7 +102,13 @@ async def predict(request: Request) -> Response:
     return answer({**result, "position": position})
 
 
-@router.post("/ask", dependencies=learns, openapi_extra=body("ids", "x", "confidences", "request_id"))
+@router.post(
+    "/ask",
+    dependencies=learns,
+    openapi_extra=body(
+        "ids", "x", "confidences", "request_id", answer={"labels": ["cat", "dog"], "position": 8}
+    ),
+)
 async def ask(request: Request) -> Response:
     """Predict samples, and keep them by id until `tell` gives their labels."""
     model = model_of(request)
@@ -97,7 +123,17 @@ async def ask(request: Request) -> Response:
     return answer({"labels": encode_labels(labels), **confidences, "position": position})
 
 
-@router.post("/tell", dependencies=learns, openapi_extra=body("ids", "y", "t", "request_id"))
+@router.post(
+    "/tell",
+    dependencies=learns,
+    openapi_extra=body(
+        "ids",
+        "y",
+        "t",
+        "request_id",
+        answer={"learnt": ["a-1", "a-2"], "missing": [], "right": ["a-1"], "wrong": ["a-2"], "position": 9},
+    ),
+)
 async def tell(request: Request) -> Response:
     """Give the labels of samples that were asked earlier; they are learnt as one batch."""
     model = model_of(request)
@@ -110,7 +146,9 @@ async def tell(request: Request) -> Response:
     return answer({**parts, "position": position})
 
 
-@router.post("/forget", dependencies=administers, openapi_extra=body("label", "request_id"))
+@router.post(
+    "/forget", dependencies=administers, openapi_extra=body("label", "request_id", answer={"position": 10})
+)
 async def forget(request: Request) -> Response:
     """Remove a class."""
     model = model_of(request)
@@ -120,7 +158,9 @@ async def forget(request: Request) -> Response:
     return answer({"position": position})
 
 
-@router.post("/delete", dependencies=administers, openapi_extra=body("ids", "rebuild", "request_id"))
+@router.post(
+    "/delete", dependencies=administers, openapi_extra=body("ids", "rebuild", "request_id", answer=DELETED)
+)
 async def delete(request: Request) -> Response:
     """Remove the samples with these ids from memory, waiting list, journal and snapshots."""
     model = model_of(request)
@@ -133,7 +173,11 @@ async def delete(request: Request) -> Response:
     return answer({**_plain(result), "position": position})
 
 
-@router.post("/correct", dependencies=administers, openapi_extra=body("ids", "y", "rebuild", "request_id"))
+@router.post(
+    "/correct",
+    dependencies=administers,
+    openapi_extra=body("ids", "y", "rebuild", "request_id", answer=CORRECTED),
+)
 async def correct(request: Request) -> Response:
     """Put wrong labels right, in memory and prototypes."""
     model = model_of(request)
@@ -146,7 +190,7 @@ async def correct(request: Request) -> Response:
     return answer({**_plain(result), "position": position})
 
 
-@router.post("/snapshot", dependencies=administers)
+@router.post("/snapshot", dependencies=administers, openapi_extra=answers({"position": 7}))
 async def write_snapshot(request: Request) -> Response:
     """Write a snapshot to disk now, so that a restart replays nothing before it."""
     model = model_of(request)
@@ -154,7 +198,7 @@ async def write_snapshot(request: Request) -> Response:
     return answer({"position": saved})
 
 
-@router.get("/classes", dependencies=predicts)
+@router.get("/classes", dependencies=predicts, openapi_extra=answers(CLASSES))
 async def classes(request: Request) -> Response:
     """The labels seen so far, in the order first seen, with the exemplars of each in memory."""
     live = model_of(request).live

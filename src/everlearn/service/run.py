@@ -18,6 +18,8 @@ from everlearn.service.tokens import Tokens
 
 __all__ = ["name_folders", "serve"]
 
+CONNECTIONS = 1000  # at the same time; further ones get 503
+
 
 def name_folders(folders: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
     """The folders by the names of their models: `name=folder`, or the name of the folder itself.
@@ -114,4 +116,12 @@ def serve(
         file=sys.stderr,
         flush=True,
     )
-    uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=5,
+    )

@@ -36,6 +36,8 @@ function operation(path, method, about) {
     const call = `curl ${location.origin}${path} -H 'Content-Type: application/json' -d '${JSON.stringify(example)}'`;
     box.append(html("pre", "", call));
   }
+  const answer = about.responses?.["200"]?.content?.["application/json"]?.example;
+  if (answer) box.append(html("pre", "", JSON.stringify(answer)));
   return box;
 }
 
