@@ -8,6 +8,7 @@ from typing import Any
 
 from everlearn.experiments.codec import METRICS, decode
 from everlearn.experiments.names import file_name
+from everlearn.paper.formatting import proper
 from everlearn.paper.tables import Table
 from everlearn.plots.column_figure import COLUMN, Curves, column_figure
 
@@ -62,12 +63,14 @@ def write_figures(
                 if not curves:
                     continue
                 label = "accuracy, %" if metric == "accuracy" else metric
+                limits = (0.0, 100.0) if metric == "accuracy" else None
+                called = {row: proper(row) for row in curves} | dict(names or {})
                 path = folder / f"{file_name(f'{table.name}-{column}-{metric}')}.{suffix}"
                 # Text stays text, in fonts that journals accept; the same picture is the same file.
                 options: Any = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": path.name}
                 dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": None}
                 with matplotlib.rc_context(options):
-                    column_figure(curves, label, width, names, colours).savefig(
+                    column_figure(curves, label, width, called, colours, limits).savefig(
                         path, metadata=dates[suffix], dpi=300
                     )
                 written.append(path)

@@ -27,10 +27,12 @@ def column_figure(
     width: float = COLUMN,
     names: Mapping[str, str] | None = None,
     colours: Mapping[str, str] | None = None,
+    limits: tuple[float, float] | None = None,
 ) -> Figure:
     """The mean of each learner over samples seen, with a band of ± one std over seeds, and a legend above.
 
     what: the label of the y-axis. names, colours: of learners, where they are not the library's.
+    limits: the lowest and highest possible value, where bands end.
 
     >>> figure = column_figure({"mine": [([10, 20], [50.0, 60.0])]}, "accuracy, %", colours={"mine": "#ff0000"})
     >>> [round(float(side), 2) for side in figure.get_size_inches()]
@@ -50,7 +52,9 @@ def column_figure(
         ax.plot(moments, mean, linewidth=1.2, label=names.get(learner, learner), **line)
         if len(values) > 1:
             band = values.std(0, ddof=1)
-            ax.fill_between(moments, mean - band, mean + band, color=line["color"], alpha=0.18, linewidth=0)
+            ends = mean - band, mean + band
+            low, high = ends if limits is None else np.clip(ends, *limits)
+            ax.fill_between(moments, low, high, color=line["color"], alpha=0.18, linewidth=0)
     ax.set_xlabel("samples seen", fontsize=8)
     ax.set_ylabel(what, fontsize=8)
     ax.tick_params(labelsize=7)

@@ -87,6 +87,7 @@ def page(
         runs.append(Runs("What the paper says, checked", (), tuple(checks)))
     cells = [cell for table in shown for cell in table.cells]
     return render(
+        of_paper=len(names) != 1 or any(table.experiment.source for table in shown),
         marked=any(cell.difference is not None for cell in cells),
         facts=_facts(shown, records),
         sections=[_section([t for t in shown if t.experiment.name == each], pictures) for each in names],
