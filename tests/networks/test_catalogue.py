@@ -118,5 +118,6 @@ def test_a_network_of_timm_is_built_for_the_channels_of_the_images():
     pytest.importorskip("timm")
     body, features = trunk("timm:resnet18", (1, 32, 32), 0)
     assert body(torch.zeros(2, 1, 32, 32)).shape == (2, features) == (2, 512)
+    assert trunk("timm:mobilenetv3_small_050", (3, 32, 32), 0)[1] == 1024
     with pytest.raises(ValueError, match="timm has no network 'resnet19'; did you mean"):
         check_name("timm:resnet19")

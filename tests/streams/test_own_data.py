@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ from PIL import Image
 from torch.utils.data import TensorDataset
 
 from everlearn import Evaluator, learner, run, split, stream
+from everlearn.streams import sources
 from everlearn.streams.lazy_samples import LazySamples
 from everlearn.streams.scenarios import SCENARIOS
 
@@ -199,6 +201,27 @@ def test_a_hugging_face_dataset_gives_images_and_the_names_of_its_classes(photos
     first, other = split(photos, tasks=3), split(data, tasks=3)
     assert other.classes == ANIMALS
     assert all(torch.equal(a.x, b.x) and a.y == b.y for a, b in zip(first, other, strict=True))
+
+
+def test_images_are_decoded_once_for_several_seeds_and_again_after_a_file_changed(
+    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for label in ("ant", "bee"):
+        (tmp_path / label).mkdir()
+        for i in range(4):
+            Image.open(photos / label / f"{i:02}.png").save(tmp_path / label / f"{i}.png")
+    opened: list[str] = []
+    decode = sources._decode_file
+    monkeypatch.setattr(sources, "_decode_file", lambda path: opened.append(path) or decode(path))
+    for seed in range(3):
+        split(tmp_path, tasks=2, seed=seed, workers=0)
+    assert len(set(opened)) == 8 and len(opened) <= 10  # the first one also shows the shape and the colour
+    changed = tmp_path / "ant" / "0.png"
+    Image.open(photos / "cat" / "00.png").save(changed)
+    os.utime(changed, ns=(1, 1))
+    before = len(opened)
+    split(tmp_path, tasks=2, workers=0)
+    assert str(changed) in opened[before:]
 
 
 def test_images_are_resized_and_a_transform_may_do_anything_else(photos: Path) -> None:

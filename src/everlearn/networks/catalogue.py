@@ -91,7 +91,7 @@ def trunk(name: str, shape: tuple[int, ...], hidden: int) -> tuple[nn.Module, in
     if name.startswith(TIMM):
         _check_image(name, shape, least=1)
         made = _timm().create_model(name.removeprefix(TIMM), num_classes=0, in_chans=shape[0])
-        return made, int(made.num_features)
+        return made, _features(made, shape)  # `num_features` is another number for some of them
     own = _own(name, shape)
     return own, _features(own, shape)
 

@@ -63,7 +63,7 @@ def read(x: Any, y: Any, how: Reading) -> Labelled:
         return _hugging_face(x, y, how)
     if isinstance(x, list | tuple) and x and all(isinstance(item, str | os.PathLike) for item in x):
         files = [os.fspath(item) for item in x]
-        return Labelled(_lazy(files, _decode_file, how), _labels(y, len(files)))
+        return Labelled(_from_files(files, how), _labels(y, len(files)))
     if hasattr(x, "__getitem__") and hasattr(x, "__len__") and not isinstance(x, dict):
         return _map_style(x, y, how)
     raise ValueError(
@@ -115,7 +115,7 @@ def _folder(folder: Path, how: Reading) -> Labelled:
             f"{folder} has no images in subfolders; pass a folder with a subfolder of images "
             f"({', '.join(IMAGES[:4])}, …) for each class"
         )
-    return Labelled(_lazy(files, _decode_file, how), labels, folder.resolve().name)
+    return Labelled(_from_files(files, how), labels, folder.resolve().name)
 
 
 def _decode_file(path: Any) -> Any:
@@ -217,6 +217,28 @@ def _known_labels(dataset: Any) -> Any:
         _load(sample)
         labels.append(label.item() if isinstance(label, Tensor) else label)
     return labels
+
+
+# Images that were read into memory lately, so that a stream with another seed need not decode them again.
+_read_lately: dict[Any, Tensor] = {}
+LATELY = 2  # training and test images
+
+
+def _from_files(files: list[str], how: Reading) -> Tensor | LazySamples:
+    try:
+        changed = tuple(os.stat(file).st_mtime_ns for file in files)
+        name = tuple(files), changed, how
+        hash(name)
+    except (OSError, TypeError):  # a file is missing, which is explained when it is read; or an odd transform
+        return _lazy(files, _decode_file, how)
+    if name in _read_lately:
+        return _read_lately[name]
+    samples = _lazy(files, _decode_file, how)
+    if isinstance(samples, Tensor):
+        while len(_read_lately) >= LATELY:
+            del _read_lately[next(iter(_read_lately))]
+        _read_lately[name] = samples
+    return samples
 
 
 # From an item to a tensor.
