@@ -57,6 +57,19 @@ def test_a_study_goes_on_where_it_stopped(job: Job, tmp_path: Path) -> None:
     assert found.trials == 3 and len(lines) == 1 and lines[0].startswith("trial 3: accuracy ")
 
 
+def test_an_interrupted_trial_is_run_again(job: Job, tmp_path: Path, monkeypatch) -> None:
+    def interrupted(job: Job) -> None:
+        raise KeyboardInterrupt
+
+    space, study = {"learning_rate": Choice((0.05, 0.1))}, tmp_path / "study.journal"
+    monkeypatch.setattr(module, "execute", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tune(job, space, trials=1, study=study)
+    monkeypatch.undo()
+    found = tune(job, space, trials=1, study=study)
+    assert (found.trials, found.failed) == (1, 0)
+
+
 def test_a_hopeless_trial_is_stopped_early_and_one_that_diverges_fails(tmp_path: Path) -> None:
     job = Job("finetune", "split-digits", 0, evaluator=Evaluator(every=10), device="cpu",
               settings={"hidden": 16, "outputs": 10})  # fmt: skip

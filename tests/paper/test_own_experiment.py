@@ -19,6 +19,7 @@ from everlearn.experiments.own import Own
 from everlearn.experiments.store import Store
 from everlearn.learners.finetune import Finetune
 from everlearn.learners.reservoir import Reservoir
+from everlearn.paper.other_runs import other_runs
 
 
 class Mine(Reservoir):
@@ -174,6 +175,21 @@ def test_the_report_shows_own_rows_and_how_to_repeat_them(found, tmp_path: Path)
     assert "Points and digits" in text and "ours less each other method" in text
     assert "your own script, with everlearn.experiment" in text
     assert "everlearn run --learner reservoir --stream split-digits" in text
+
+
+def test_the_report_of_a_store_shows_only_the_newest_version_of_a_method(tmp_path: Path, monkeypatch) -> None:
+    again = functools.partial(
+        experiment, {"mine": Mine}, {"points": clouds}, seeds=1, settings=SMALL, device="cpu"
+    )
+    again(store=tmp_path / "s")
+    monkeypatch.setattr(Mine, "version", "2", raising=False)
+    again(store=tmp_path / "s")
+    records = Store(tmp_path / "s").records()
+    assert len(records) == 2
+    (table,) = other_runs(records, [])
+    (cell,) = table.cells
+    assert cell.cell.column == "points" and cell.cell.row.startswith("mine, ")
+    assert [run.job["versions"]["learner"].split()[-1] for run in cell.runs] == ["2"]
 
 
 def test_it_shows_itself_as_a_table(found) -> None:

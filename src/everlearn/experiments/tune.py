@@ -161,8 +161,8 @@ def tune(
     job.open_stream()  # a mistake shows before anything runs
     job.all_settings()
     search = _Search(job, space, seeds, metric, file)
-    while len(search.study.trials) < trials:
-        search.more(trials - len(search.study.trials), told or (lambda line: None))
+    while search.finished < trials:
+        search.more(trials - search.finished, told or (lambda line: None))
     return search.result(test)
 
 
@@ -183,6 +183,11 @@ class _Search:
             direction=direction,
             load_if_exists=True,
         )
+
+    @property
+    def finished(self) -> int:
+        """How many trials have ended; one that was interrupted counts as none."""
+        return sum(trial.state.is_finished() for trial in self.study.trials)
 
     def more(self, left: int, told: Callable[[str], None]) -> None:
         """Run one trial, or on a GPU as many as a cohort has."""
@@ -257,7 +262,7 @@ class _Search:
 
     def result(self, test: bool) -> Tuned:
         """The best trial; with `test`, also what it reaches on the test samples."""
-        states = [trial.state.name for trial in self.study.trials]
+        states = [trial.state.name for trial in self.study.trials if trial.state.is_finished()]
         if "COMPLETE" not in states:
             errors = [trial.user_attrs.get("error") for trial in self.study.trials]
             reason = next((error for error in errors if error), "all were stopped early")

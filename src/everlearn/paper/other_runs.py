@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from everlearn.experiments.store import Record
@@ -13,6 +13,7 @@ from everlearn.paper.tables import MeasuredCell, Table
 __all__ = ["other_runs"]
 
 # Usual values, which the names of columns leave out.
+NOT_IN_COLUMNS = ("learner", "stream", "seed", "settings", "versions")
 USUAL = {"imbalance": None, "batch_size": 10, "scenario": "split", "amount": None}
 
 
@@ -20,9 +21,8 @@ def other_runs(records: Sequence[Record], tables: Sequence[Table]) -> list[Table
     """A table of the runs that are in none of these tables, with a row for each learner and its settings."""
     shown = {run.key for table in tables for cell in table.cells for run in (*cell.runs, *cell.failed)}
     groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        if record.key not in shown:
-            groups.setdefault((_row(record.job), _column(record.job)), []).append(record)
+    for record in _newest(record for record in records if record.key not in shown):
+        groups.setdefault((_row(record.job), _column(record.job)), []).append(record)
     if not groups:
         return []
     cells = []
@@ -35,14 +35,22 @@ def other_runs(records: Sequence[Record], tables: Sequence[Table]) -> list[Table
     return [Table(Experiment("other-runs", "Other runs", "", (panel,)), 0, tuple(cells))]
 
 
+def _newest(records: Iterable[Record]) -> list[Record]:
+    """Of runs that differ in the version of the user's own code alone, the newest."""
+    found: dict[tuple[str, str, int], Record] = {}
+    for record in records:
+        place = _row(record.job), _column(record.job), record.job["seed"]
+        if place not in found or record.started >= found[place].started:
+            found[place] = record
+    return list(found.values())
+
+
 def _row(job: dict[str, Any]) -> str:
     return ", ".join([job["learner"], *(f"{k} = {_plain(v)}" for k, v in job.get("settings", {}).items())])
 
 
 def _column(job: dict[str, Any]) -> str:
-    named = {
-        name: value for name, value in job.items() if name not in ("learner", "stream", "seed", "settings")
-    }
+    named = {name: value for name, value in job.items() if name not in NOT_IN_COLUMNS}
     unusual = [f"{k} = {_plain(v)}" for k, v in named.items() if k not in USUAL or USUAL[k] != v]
     return ", ".join([job["stream"], *unusual])
 
