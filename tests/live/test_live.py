@@ -213,6 +213,15 @@ def test_a_bounded_queue_refuses_further_calls(tmp_path):
         assert live.position == 3
 
 
+def test_a_copy_without_classes_is_not_used_once_there_are_any(live):
+    teach(live, [0])
+    found = []
+    reader = threading.Thread(target=lambda: found.append(live.predict(batch(1)[0], min_position=0)))
+    reader.start()
+    reader.join()
+    assert len(found[0]) == 4
+
+
 def test_a_position_that_is_not_reached_is_a_timeout(live):
     teach(live, [0])
     with pytest.raises(TimeoutError, match=r"position 5 was not reached within 0.01 seconds"):

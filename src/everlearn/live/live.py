@@ -192,9 +192,10 @@ class Live:
         It may be some milliseconds old. If it does not include `min_position`, wait until one does.
         """
         self._check_open()
-        if min_position > 0:
-            return self._publisher.at_least(min_position, timeout)
-        return self._publisher.latest(self.position)
+        latest = self._publisher.latest(self.position)
+        if not latest.classes and latest.position < self.position:  # a copy that can't predict anything
+            min_position = max(min_position, latest.position + 1)
+        return latest if latest.position >= min_position else self._publisher.at_least(min_position, timeout)
 
     def suggest(self, n: int) -> list[Label]:
         """The ids of the n waiting samples whose labels would teach the learner most, the best first."""
