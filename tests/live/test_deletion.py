@@ -145,6 +145,21 @@ def test_every_memory_stays_valid_after_deleting_and_correcting(name, tmp_path):
             same_state(again.learner.state_dict(), live.learner.state_dict())
 
 
+def test_the_logits_that_der_stores_move_with_their_exemplars(tmp_path):
+    with open_live(tmp_path / "live", make("der++")) as live:
+        teach(live, range(6))
+        before = {
+            sample.numpy().tobytes(): live.learner._stored[row].clone()
+            for row, sample in enumerate(live.learner.memory.samples()[0])
+        }
+        live.delete([key for number in range(6) for key in ids(number)[1:3]])
+        samples, _ = live.learner.memory.samples()
+        assert 0 < len(samples) < len(before)
+        for row, sample in enumerate(samples):
+            assert torch.equal(live.learner._stored[row], before[sample.numpy().tobytes()])
+        assert not live.learner._stored[len(samples) :].any()
+
+
 def test_samples_with_equal_bytes_are_deleted_as_often_as_they_belong_to_the_ids(live):
     x = torch.ones(3, 6)
     live.observe(x, ["a", "a", "b"], ["one", "two", "one"])
@@ -221,6 +236,25 @@ def test_a_rebuilt_network_has_learnt_from_the_memory_alone(name, tmp_path):
             for mine, theirs in zip(other.parameters, live.learner.parameters, strict=True)
         )
         teach(live, [15])
+        with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
+            same_state(again.learner.state_dict(), live.learner.state_dict())
+
+
+@pytest.mark.parametrize("name", WITH_MEMORY)
+def test_every_learner_is_rebuilt_or_says_why_not(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(editing, "STEPS", 5)
+    monkeypatch.setattr(editing, "PASSES", 1)
+    learner = make(name)
+    task = {"t": 0} if learner.needs else {}
+    with open_live(tmp_path / "live", learner) as live:
+        for number in range(4):
+            live.observe(*batch(number), ids(number), **task)
+        if learner.memory is None or learner.needs:
+            with pytest.raises(ValueError, match=r"rebuild=True"):
+                live.delete(ids(0), rebuild=True)
+            return
+        live.delete(ids(0), rebuild=True)
+        live.observe(*batch(5))
         with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
             same_state(again.learner.state_dict(), live.learner.state_dict())
 

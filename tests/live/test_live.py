@@ -314,6 +314,27 @@ def test_a_batch_that_would_ruin_the_weights_is_set_aside(tmp_path):
         same_state(live.learner.state_dict(), state)
 
 
+@pytest.mark.parametrize("name", ["finetune", "reservoir"])
+def test_one_wild_sample_does_not_ruin_a_softmax_learner(name):
+    source = everlearn.stream("split-digits", scenario="iid")
+    *batches, last = [(torch.as_tensor(x).float() / 255, y) for x, y, _ in source]
+    learner = everlearn.learner(name, seed=0, device="cpu")
+    tests = [(torch.as_tensor(x).float() / 255, np.asarray(y)) for x, y in source.tests]
+
+    def accuracy():
+        return np.mean(np.concatenate([np.array(learner.predict(x)) == y for x, y in tests]))
+
+    for x, y in batches:
+        learner.observe(x, y)
+    before = accuracy()
+    last[0][0] *= 100
+    learner.observe(*last)
+    assert accuracy() > before - 0.15
+    for x, y in batches[:20]:
+        learner.observe(x, y)
+    assert accuracy() > before - 0.05
+
+
 def test_a_learner_that_was_changed_by_itself_is_noticed(live):
     teach(live, [0])
     live.learner.observe(*batch(1))

@@ -137,6 +137,14 @@ class DERPlusPlus(Learner):
         self._known[: len(stays)] = known - (known > slot).long()
         self.tensors_replaced()
 
+    def memory_edited(self, kept: NDArray[np.int64]) -> None:
+        """Move the logits of the exemplars that are left with them, to the first rows."""
+        assert self._stored is not None and self._known is not None
+        rows = torch.from_numpy(kept).to(self.device)  # the rows of a reservoir are in the order of the index
+        stored, known = torch.zeros_like(self._stored), torch.zeros_like(self._known)
+        stored[: len(rows)], known[: len(rows)] = self._stored[rows], self._known[rows]
+        self._stored, self._known = stored, known
+
     def merge_from(self, other: Any, slots: NDArray[np.int64]) -> None:
         """Ask the network again about every exemplar."""
         super().merge_from(other, slots)

@@ -79,16 +79,21 @@ class GreedyMemory(ReplayMemory):
         self._filled = samples
         self._slots[:samples] = index["slots"]
 
-    # Forget and merge.
+    # Forget, edit and merge.
 
     def forget(self, slot: int) -> None:
         """Remove a class with all its exemplars; others take their place later."""
-        rows, slots = self.kept()
-        stays = slots != slot
+        _, slots = self.kept()
+        stays = np.flatnonzero(slots != slot)
+        self.edit(stays, remove_slot(slots[stays], slot))
+
+    def edit(self, order: Integers, slots: Integers) -> Integers:
+        """Keep only some of the exemplars, with new classes; others take their place later."""
         if self.rows is not None:
-            self._replace_samples(self._samples_in(rows[stays]))
-        self._filled = int(stays.sum())
-        self._slots[: self._filled] = remove_slot(slots[stays], slot)
+            self._replace_samples(self._samples_in(order))
+        self._filled = len(order)
+        self._slots[: self._filled] = slots
+        return order
 
     def merge(self, other: GreedyMemory, slots: Integers) -> None:
         """Let the other's exemplars come in random order, as if they were new samples."""
