@@ -82,15 +82,17 @@ class Change:
 
 
 class Entry:
-    """A change with its position in the journal and the time at which it arrived (seconds since 1970).
+    """A change with its position in the journal and the time at which it arrived (seconds since 1970)."""
 
-    row: what a journal stores: position, time, kind, detail, samples, and a checksum of all these.
-    """
-
-    __slots__ = ("change", "position", "row", "time")
+    __slots__ = ("change", "position", "time")
 
     def __init__(self, position: int, time: float, change: Change) -> None:
         self.position, self.time, self.change = position, time, change
-        head = f"{position} {time!r} {change.kind} {change.detail}".encode(errors="surrogatepass")
+
+    @property
+    def row(self) -> Sequence[Any]:
+        """What a journal stores: position, time, kind, detail, samples, and a checksum of all these."""
+        change = self.change
+        head = f"{self.position} {self.time!r} {change.kind} {change.detail}".encode(errors="surrogatepass")
         checksum = zlib.crc32(change.samples or b"", zlib.crc32(head))
-        self.row: Sequence[Any] = (position, time, change.kind, change.detail, change.samples, checksum)
+        return self.position, self.time, change.kind, change.detail, change.samples, checksum

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
-from everlearn.core import validation
 from everlearn.core.delayed_labels import as_ids
 from everlearn.core.learner import Learner
+from everlearn.core.validation import as_task
 from everlearn.label_json import Label
 from everlearn.live import editing, suggestion
+from everlearn.live.checks import as_batch, check_request_id, same_length
 from everlearn.live.entries import Change
 from everlearn.live.journal import LiveError, Refused
 from everlearn.live.model import Mistake, Model
 from everlearn.live.published import LiveSnapshot, Publisher
 from everlearn.live.results import Asked, Corrected, Deleted, LiveTold
 from everlearn.live.statistics import DriftDetector
+from everlearn.live.status import status_of
 from everlearn.live.storage import Storage
 from everlearn.live.writer import Call, Writer
 from everlearn.memory.labels import as_labels, shortened
@@ -72,11 +72,13 @@ class Live:
         ids: one for each sample, by which it can be deleted or corrected later; the same id may come again.
         source: the name of an outside source and the position in it after this batch, as JSON; see `sources`.
         """
-        samples, labels = self._samples(x, "observe"), as_labels(y)
-        keys = None if ids is None else self._ids(ids, "observe", repeated=True)
-        self._same_length(samples, labels, "labels")
-        self._same_length(samples, labels if keys is None else keys, "ids")
-        task = None if t is None else validation.as_task(t, "Live.observe")
+        where = "Live.observe"
+        samples, labels = as_batch(self.learner, x, where), as_labels(y)
+        same_length(samples, "samples", labels, "labels", where)
+        keys = None if ids is None else as_ids(ids, where, repeated=True)
+        if keys is not None:
+            same_length(samples, "samples", keys, "ids", where)
+        task = None if t is None else as_task(t, where)
         self._change("observe", samples, labels=labels, ids=keys, t=task, request=request_id, source=source)
 
     def ask(
@@ -92,8 +94,8 @@ class Live:
 
         With `confidence`, a pair: the labels, and the probability of each.
         """
-        samples, keys = self._samples(x, "ask"), self._ids(ids, "ask")
-        self._same_length(samples, keys, "ids")
+        samples, keys = as_batch(self.learner, x, "Live.ask"), as_ids(ids, "Live.ask")
+        same_length(samples, "samples", keys, "ids", "Live.ask")
         asked: Asked = self._change("ask", samples, confidence, ids=keys, request=request_id, source=source)
         if not confidence:
             return asked.labels
@@ -109,9 +111,9 @@ class Live:
         source: tuple[str, Any] | None = None,
     ) -> LiveTold:
         """Learn, as one batch, from samples given to `ask` earlier; says which answers were right."""
-        keys, labels = self._ids(ids, "tell"), as_labels(y)
-        self._same_length(keys, labels, "labels", "ids")
-        task = None if t is None else validation.as_task(t, "Live.tell")
+        keys, labels = as_ids(ids, "Live.tell"), as_labels(y)
+        same_length(keys, "ids", labels, "labels", "Live.tell")
+        task = None if t is None else as_task(t, "Live.tell")
         told: LiveTold = self._change(
             "tell", ids=keys, labels=labels, t=task, request=request_id, source=source
         )
@@ -137,7 +139,7 @@ class Live:
         The class means are computed anew. What the weights have learnt stays, unless `rebuild` is set.
         """
         corrected = as_labels(labels)
-        self._same_length(self._ids(ids, "correct"), corrected, "labels", "ids")
+        same_length(as_ids(ids, "Live.correct"), "ids", corrected, "labels", "Live.correct")
         return self._edit("correct", ids, rebuild, request_id, corrected)  # type: ignore[no-any-return]
 
     def _edit(
@@ -145,13 +147,11 @@ class Live:
     ) -> Any:
         if rebuild:
             editing.can_rebuild(self.learner)
-        keys = self._ids(ids, kind)
+        keys = as_ids(ids, f"Live.{kind}")
         return self._change(kind, ids=keys, labels=labels, rebuild=rebuild or None, request=request)
 
     def _change(self, kind: str, x: Any = None, confidence: bool = False, **values: Any) -> Any:
-        request = values.get("request")
-        if request is not None and not isinstance(request, str):
-            raise ValueError(f"a request id is a str, not {shortened(request)}")
+        check_request_id(values.get("request"))
         self._check_open()
         return self._writer.submit(Call(Change.make(kind, x, **values), confidence=confidence))
 
@@ -173,14 +173,14 @@ class Live:
     def _read(self, min_position: int | None, function: Callable[[LiveSnapshot], Any]) -> Any:
         """Call a function of the learner as it is at a position or later."""
         if min_position is None:
-            return self._held(function, self.position)
+            return self._held(function, lambda: self.snapshot(self.position))
         return function(self.snapshot(min_position))
 
-    def _held(self, function: Callable[[LiveSnapshot], Any], min_position: int = 0) -> Any:
-        """Call a function of the learner: without a copy if no other thread changes it now."""
+    def _held(self, function: Callable[[LiveSnapshot], Any], otherwise: Callable[[], LiveSnapshot]) -> Any:
+        """Call a function of the learner, or of a copy if another thread changes it now."""
         self._check_open()
         if not self._writer.hold():
-            return function(self.snapshot(min_position))
+            return function(otherwise())
         try:
             return function(LiveSnapshot(self.learner, self.position))
         finally:
@@ -237,43 +237,12 @@ class Live:
 
     def status(self) -> dict[str, Any]:
         """What the learner holds and how well it does, as a dict."""
-        self._check_open()
-        model, storage, learner = self._model, self._storage, self.learner
         # Without waiting for a change: what only a copy shows may be some milliseconds old.
-        classes, exemplars = self._held(lambda held: (held.classes, held.exemplars()))
-        with model.lock:
-            statistics = model.statistics
-            figures = {
-                "learnt": dict(statistics.observed),
-                "asked": statistics.asked,
-                "told": statistics.told,
-                "never_told": statistics.never_told(),
-                "accuracy": statistics.accuracy(),
-                "delay": statistics.delay(),
-                "refused": statistics.refused,
-                "alarms": statistics.alarms,
-                "sources": dict(model.sources),
-            }
-        return {
-            "folder": str(self.folder),
-            "position": model.position,
-            "learner": learner.name,
-            "network": learner.network_name,
-            "batches": learner.batches,
-            "samples": learner.samples,
-            "classes": classes,
-            "exemplars": exemplars,
-            "waiting": len(learner.waiting),
-            **figures,
-            "queue": self._writer.waiting(),
-            "snapshot": {
-                "position": storage.position,
-                "age": max(time.time() - storage.time, 0.0),
-                "error": storage.error,
-            },
-            "journal_bytes": storage.journal.nbytes(),
-            "seconds": {"step": self._writer.step_seconds, "commit": self._writer.commit_seconds},
-        }
+        held = self._held(
+            lambda learner: (learner.classes, learner.exemplars()),
+            lambda: self._publisher.latest(self.position),
+        )
+        return status_of(self._model, self._storage, self._writer, *held)
 
     def history(self) -> list[dict[str, Any]]:
         """The last 1,000 events, the oldest first: new classes, refused changes, drift alarms, deletions."""
@@ -375,21 +344,3 @@ class Live:
             raise LiveError("a live learner can't be used in a forked process: open the folder there")
         if self._closed:
             raise LiveError("this live learner is closed: open the folder again")
-
-    def _samples(self, x: Any, method: str) -> Any:
-        own = isinstance(self.learner.given, nn.Module)
-        samples = validation.as_samples(x, f"Live.{method}", keep_integers=own)
-        validation.check_tensor(
-            samples, f"Live.{method}", self.learner.sample_shape, self.learner.sample_type
-        )
-        return samples
-
-    def _ids(self, ids: Any, method: str, repeated: bool = False) -> list[Label]:
-        return as_ids(ids, f"Live.{method}", repeated)
-
-    def _same_length(
-        self, first: Sequence[Any] | Any, second: Iterable[Any], name: str, of: str = "samples"
-    ) -> None:
-        count = len(list(second))
-        if len(first) != count:
-            raise ValueError(f"Live got {len(first)} {of} but {count} {name}")

@@ -13,6 +13,7 @@ from everlearn.live.entries import decode_labels, encode_labels
 __all__ = ["Asked", "Corrected", "Deleted", "LiveTold", "Requests"]
 
 REMEMBERED = 10_000  # requests whose results are kept
+OBSERVED = ("observe", None)  # the kind and result of most requests, stored once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +94,8 @@ class Requests:
 
     def add(self, request: str, kind: str, result: Any) -> None:
         """Store the result of a request, or the error that it raised."""
-        self._results[request] = kind, _encode(kind, result)
+        code = _encode(kind, result)
+        self._results[request] = OBSERVED if (kind, code) == OBSERVED else (kind, code)
         while len(self._results) > REMEMBERED:
             self._results.popitem(last=False)
 
@@ -120,12 +122,17 @@ class Requests:
                 self._results[request] = kind, {**code, **{name: [] for name in names if name in code}}
 
     def state(self) -> list[Any]:
-        """All results as JSON."""
-        return [[request, kind, code] for request, (kind, code) in self._results.items()]
+        """All results as JSON; of a batch that was observed, the request id alone, since most are."""
+        return [
+            request if found is OBSERVED else [request, *found] for request, found in self._results.items()
+        ]
 
     def restore(self, state: list[Any]) -> None:
         """Load what `state` returned."""
-        self._results = OrderedDict((request, (kind, code)) for request, kind, code in state)
+        pairs = (
+            (each, OBSERVED) if isinstance(each, str) else (each[0], (each[1], each[2])) for each in state
+        )
+        self._results = OrderedDict(pairs)
 
 
 LABELS = ("labels", "learnt", "missing", "right", "wrong", "forgotten")

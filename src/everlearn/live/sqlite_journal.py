@@ -77,9 +77,12 @@ class SQLiteJournal:
         try:
             yield
         except sqlite3.Error as error:
-            name = getattr(error, "sqlite_errorname", "")
-            words = next((text for kind, text in SENTENCES.items() if name.startswith(kind)), None)
-            raise LiveError(f"{self.path} {words or f'can not be used ({error})'}") from None
+            raise self._error(error) from None
+
+    def _error(self, error: sqlite3.Error) -> LiveError:
+        name = getattr(error, "sqlite_errorname", "")
+        words = next((text for kind, text in SENTENCES.items() if name.startswith(kind)), None)
+        return LiveError(f"{self.path} {words or f'can not be used ({error})'}")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -97,14 +100,18 @@ class SQLiteJournal:
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Add entries, all or none."""
-        rows = [entry.row for entry in entries]
-        if len(rows) == 1:  # one statement is a transaction by itself
-            with self._sentence():
-                self._connection.execute(ADD, rows[0])
+        if (
+            len(entries) == 1
+        ):  # the usual case, in as few steps as possible: one statement is a transaction by itself
+            try:
+                self._connection.execute(ADD, entries[0].row)
+            except sqlite3.Error as error:
+                raise self._error(error) from None
         else:
             with self._transaction() as connection:
-                connection.executemany(ADD, rows)
-        self._written += sum(len(row[3]) + len(row[4] or b"") + PAGE for row in rows)
+                connection.executemany(ADD, (entry.row for entry in entries))
+        for entry in entries:
+            self._written += PAGE + len(entry.change.samples or entry.change.detail)
         if self._written > LOG_BYTES:
             self._use_log_again()
 

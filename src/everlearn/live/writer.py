@@ -228,7 +228,7 @@ class Writer:
             try:
                 started = time.perf_counter()
                 result = self.model.apply(entry, commit.result, call.confidence)
-                self.step_seconds = _mean(self.step_seconds, time.perf_counter() - started)
+                self.step_seconds += 0.05 * (time.perf_counter() - started - self.step_seconds)
                 if entry.change.kind == "delete":
                     self._storage.erase(self.model, [entry])
             except Exception as error:
@@ -243,7 +243,7 @@ class Writer:
     def _append(self, entries: list[Entry]) -> None:
         started = time.perf_counter()
         self.journal.append(entries)
-        self.commit_seconds = _mean(self.commit_seconds, time.perf_counter() - started)
+        self.commit_seconds += 0.05 * (time.perf_counter() - started - self.commit_seconds)
 
     def _refuse(self, call: Call, entry: Entry, commit: Outcome, error: Exception) -> bool:
         """Set a call aside that the learner refused; False if nothing could be written."""
@@ -264,8 +264,3 @@ class Writer:
             self._broken = f"a refused change could not be marked in the journal ({failure})"
         call.fail(error)
         return True
-
-
-def _mean(before: float, seconds: float) -> float:
-    """A rolling mean of the last seconds or so."""
-    return seconds if before == 0 else 0.95 * before + 0.05 * seconds
