@@ -74,12 +74,16 @@ def test_everything_of_ones_own_runs_from_the_command_line(capsys: pytest.Captur
         "--learner own_parts:Mine --stream own_parts:points --network own_parts:net --track own_parts:Written"
     )
     more = "--memory-size 20 --seeds 2 --validation --class-order seed --optimizer adam --json"
+    more += " --metrics lowest=own_parts:lowest"
     assert main(["run", *words.split(), *more.split()]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["learner"] == "mine" and printed["settings"]["network"] == "own_parts:net"
     assert printed["settings"]["versions"]["learner"] == "own_parts.Mine 1.5"
     assert printed["settings"]["class_order"] == "seed" and printed["settings"]["validation"] is True
     assert Path("tracked.txt").read_text() == "mine 0\nmine 1\n"
+    assert len(printed["metrics"]["lowest"]["per_seed"]) == 2
+    assert main(["run", *words.split(), "--memory-size", "20", "--metrics", "lowest=own_parts:lowest"]) == 0
+    assert "lowest" in capsys.readouterr().out
 
 
 def test_everything_of_ones_own_runs_from_a_file_and_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,6 +118,7 @@ def test_everything_of_ones_own_runs_from_a_file_and_is_reported(capsys: pytest.
         ("run --network own_parts:nt", "there is no network 'own_parts:nt'"),
         ("run --track tensorbord", "did you mean 'tensorboard'"),
         ("run --stream own_parts:points --scenario blurry", "has no scenario: add the parameter scenario"),
+        ("run --metrics lowest", "--metrics takes NAME=MODULE:FUNCTION"),
         ("run --class-order sed", "did you mean 'seed'"),
         ("report nowhere.sqlite --latex t.tex", "nowhere.sqlite does not exist"),
     ],

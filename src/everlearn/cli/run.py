@@ -68,6 +68,8 @@ class RunFlags:
     """also predict every batch before it is learnt; always on for streams of records, which have no test set"""
     asynchronous: bool = False
     """evaluate in another process while the learner goes on"""
+    metrics: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=MODULE:FUNCTION…")] = ()
+    """metrics of your own: functions of the history of evaluations"""
     track: tuple[str, ...] = ()
     """watch the runs: tensorboard, mlflow, wandb (or NAME:FOLDER), or your own module:Class"""
     plots: bool = False
@@ -169,6 +171,7 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
         prequential=flags.prequential or flags.stream in RECORD_STREAMS,
         representation=flags.plots,
         asynchronous=flags.asynchronous,
+        metrics=_own_metrics(flags.metrics),
     )
     return Job(
         flags.learner,
@@ -191,6 +194,21 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
         settings=settings,
         checkpoint=None if flags.checkpoint is None else str(flags.checkpoint),
     )
+
+
+def _own_metrics(given: tuple[str, ...]) -> dict[str, Any]:
+    """Metrics by name, from `name=module:function`."""
+    from everlearn.import_names import import_named, is_import_name
+
+    found = {}
+    for each in given:
+        name, _, where = each.partition("=")
+        if not name or not is_import_name(where):
+            raise ValueError(
+                f"--metrics takes NAME=MODULE:FUNCTION, such as lowest=my_file:lowest, not {each!r}"
+            )
+        found[name] = import_named(where, "metric")
+    return found
 
 
 def _horizon(flags: RunFlags) -> Horizon | None:

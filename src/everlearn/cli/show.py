@@ -38,6 +38,9 @@ def summary(results: Sequence[Result], job: Job | None = None) -> dict[str, Any]
         "settings": results[0].settings
         | {name: value for name, value in conditions.items() if value is not None and name not in ELSEWHERE},
     }
+    if results[0].metrics:
+        own = results[0].metrics
+        summarised["metrics"] = {name: _spread([run.metrics[name] for run in results]) for name in own}
     if results[0].sizes:
         summarised["prequential_accuracy"] = _spread([result.prequential_accuracy for result in results])
         summarised["missed_samples"] = [result.missed for result in results]
@@ -65,11 +68,14 @@ def print_table(results: dict[str, list[Result]], title: str) -> None:
     }
     summaries = {name: summary(runs) for name, runs in results.items()}
     measured = [metric for metric in columns if all(numbers.get(metric) for numbers in summaries.values())]
-    for column in (*(columns[metric] for metric in measured), "memory", "samples/s"):
+    own = list(next(iter(results.values()))[0].metrics)
+    for column in (*(columns[metric] for metric in measured), *own, "memory", "samples/s"):
         table.add_column(column, justify="right")
     for name, numbers in summaries.items():
         cells = [numbers[metric] for metric in measured]
         shown = [f"{100 * cell['mean']:.2f} ± {100 * cell['std']:.2f}" for cell in cells]
+        of_own = [numbers["metrics"][metric] for metric in own]
+        shown += [f"{cell['mean']:.4g} ± {cell['std']:.4g}" for cell in of_own]
         table.add_row(
             name, *shown, f"{numbers['memory_bytes'] / 1e6:.2f} MB", f"{numbers['samples_per_second']:,.0f}"
         )
