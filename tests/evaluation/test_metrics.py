@@ -121,6 +121,18 @@ def test_forgetting_is_how_far_earlier_tasks_ended_below_their_best(history):
     assert metrics.forgetting(history) == pytest.approx(((0.90 - 0.70) + (0.80 - 0.50)) / 2)
 
 
+def test_forgetting_is_negative_where_earlier_tasks_end_above_their_best():
+    assert metrics.forgetting(from_matrix([[0.5], [0.8, 0.9]])) == pytest.approx(-0.3)
+    # Task 0 rose by 0.2 above its best, task 1 fell by 0.5.
+    mixed = from_matrix([[0.6], [0.5, 0.9], [0.8, 0.4, 1.0]])
+    assert metrics.forgetting(mixed) == pytest.approx((-0.2 + 0.5) / 2)
+
+
+def test_a_task_measured_for_the_first_time_at_the_end_does_not_count_as_remembered():
+    history = [at(10, 0, {0: 0.9}), at(20, 1, {0: 0.8}), at(30, 2, {0: 0.7, 1: 0.6, 2: 1.0})]
+    assert metrics.forgetting(history) == pytest.approx(0.2)
+
+
 def test_backward_transfer_compares_the_end_with_the_end_of_each_task(history):
     assert metrics.backward_transfer(history) == pytest.approx(((0.70 - 0.90) + (0.50 - 0.80)) / 2)
 
@@ -133,6 +145,12 @@ def test_forward_transfer_compares_each_task_before_it_began_with_chance(history
     # Task 1 after task 0, task 2 after task 1, each less 1/10.
     assert metrics.forward_transfer(history) == pytest.approx(((0.20 - 0.1) + (0.30 - 0.1)) / 2)
     assert metrics.forward_transfer(history, chance=0.5) == pytest.approx(((0.20 - 0.5) + (0.30 - 0.5)) / 2)
+
+
+def test_forward_transfer_subtracts_the_accuracies_at_initialisation_where_they_are_passed(history):
+    assert metrics.forward_transfer(history, chance={1: 0.15, 2: 0.05}) == pytest.approx((0.05 + 0.25) / 2)
+    assert metrics.forward_transfer(history, chance={2: 0.05}) == pytest.approx(0.25)
+    assert math.isnan(metrics.forward_transfer(history, chance={}))
 
 
 # Tasks that come back
@@ -179,7 +197,7 @@ def test_one_evaluation_at_the_end_is_a_history():
     assert metrics.area_under_accuracy(history) == pytest.approx(mean)
     assert metrics.min_accuracy(history) == pytest.approx((0.70 + 0.50) / 2)
     assert metrics.worst_case_accuracy(history) == pytest.approx(mean)
-    assert metrics.forgetting(history) == 0
+    assert math.isnan(metrics.forgetting(history))
     assert metrics.windowed_forgetting(history) == metrics.windowed_plasticity(history) == 0
     assert math.isnan(metrics.backward_transfer(history))
     assert math.isnan(metrics.forward_transfer(history))
@@ -294,10 +312,24 @@ def test_looking_ahead_changes_no_metric_but_forward_transfer(history, zero_shot
 
 @settings(deadline=None)
 @given(histories())
-def test_accuracies_and_forgetting_are_fractions(history):
+def test_forgetting_agrees_with_a_loop_over_evaluations_before_the_last(history):
+    *before, last = history
+    tasks = dict.fromkeys(e.task for e in history if e.task != last.task)
+    best = {}
+    for evaluation in before:
+        for task, value in evaluation.accuracies.items():
+            best[task] = max(best.get(task, 0.0), value)
+    losses = [best[i] - last.accuracies[i] for i in tasks if i in best and i in last.accuracies]
+    expected = 0.0 if not tasks else sum(losses) / len(losses) if losses else math.nan
+    assert metrics.forgetting(history) == pytest.approx(expected, nan_ok=True)
+
+
+@settings(deadline=None)
+@given(histories())
+def test_accuracies_are_fractions(history):
     for metric in (metrics.anytime_accuracy, metrics.area_under_accuracy, metrics.worst_case_accuracy):
         assert math.isnan(metric(history)) or -1e-9 <= metric(history) <= 1 + 1e-9
-    assert 0 <= metrics.forgetting(history) <= 1
+    assert not abs(metrics.forgetting(history)) > 1 + 1e-9
 
 
 # The page

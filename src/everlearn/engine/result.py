@@ -72,7 +72,7 @@ class Result:
 
     @property
     def forgetting(self) -> float:
-        """How far the earlier tasks ended below their best."""
+        """How far the earlier tasks ended below their best before; negative if they ended above it."""
         return measures.forgetting(self.history) if self.history else float("nan")
 
     @property

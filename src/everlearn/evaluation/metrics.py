@@ -8,7 +8,7 @@ measures tasks that are still to come. docs/metrics.md has all formulas on one p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,11 +152,15 @@ def worst_case_accuracy(history: History) -> float:
 def windowed_forgetting(history: History, window: int = 10) -> float:
     """WF^Δ: the mean over tasks seen of the largest fall of A(E_i, f) inside any window of Δ evaluations.
 
-    WF^Δ = mean over i of max over m ≤ n < m + Δ of A(E_i, f_m) − A(E_i, f_n), with Δ the `window`.
+    WF^Δ = mean over i of max over m ≤ n < m + Δ of A(E_i, f_m) − A(E_i, f_n), with Δ the `window`. A task whose
+    accuracy never falls has 0, as in the released code of the paper; by its formula, which has m < n, the smallest
+    rise of such a task would count as a negative fall.
 
     >>> from everlearn.evaluation.history import from_matrix
     >>> windowed_forgetting(from_matrix([[1.0], [0.75, 1.0], [0.25, 1.0, 1.0]]), window=2)
     0.16666666666666666
+
+    De Lange, M. et al. Continual evaluation for lifelong learning: Identifying the stability gap. ICLR 2023.
     """
     return _mean(_largest_fall(curve, window) for curve in _curves(history, window))
 
@@ -164,7 +168,8 @@ def windowed_forgetting(history: History, window: int = 10) -> float:
 def windowed_plasticity(history: History, window: int = 10) -> float:
     """WP^Δ: the mean over tasks seen of the largest rise of A(E_i, f) inside any window of Δ evaluations.
 
-    WP^Δ = mean over i of max over m ≤ n < m + Δ of A(E_i, f_n) − A(E_i, f_m), with Δ the `window`.
+    WP^Δ = mean over i of max over m ≤ n < m + Δ of A(E_i, f_n) − A(E_i, f_m), with Δ the `window`; 0 for a task whose
+    accuracy never rises, as for `windowed_forgetting`.
 
     >>> from everlearn.evaluation.history import from_matrix
     >>> windowed_plasticity(from_matrix([[0.25], [0.75, 0.5]]), window=2)
@@ -177,18 +182,27 @@ def windowed_plasticity(history: History, window: int = 10) -> float:
 
 
 def forgetting(history: History) -> float:
-    """The mean over earlier tasks of how far A(E_i, f_N) is below the best it ever was.
+    """The mean over earlier tasks of how far A(E_i, f_N) is below the best it was before.
 
-    0 if no task has ended.
+    F = mean over i of max over n < N of A(E_i, f_n) − A(E_i, f_N). It is negative if the earlier tasks end above
+    their best so far. Tasks that were not measured before the last evaluation don't count; nan if none counts, and 0
+    if no task has ended.
 
     >>> from everlearn.evaluation.history import from_matrix
-    >>> forgetting(from_matrix([[1.0], [0.25, 1.0]]))
-    0.75
+    >>> forgetting(from_matrix([[1.0], [0.25, 1.0]])), forgetting(from_matrix([[0.5], [0.75, 1.0]]))
+    (0.75, -0.25)
+
+    Chaudhry, A. et al. Riemannian Walk for Incremental Learning: Understanding Forgetting and Intransigence.
+    ECCV 2018.
     """
     now = _last(history).seen_accuracies
-    earlier = [i for i in _earlier(history) if i in now]
-    best = {i: max(e.seen_accuracies[i] for e in history if i in e.seen_accuracies) for i in earlier}
-    return _mean(best[i] - now[i] for i in earlier) if earlier else 0.0
+    earlier = _earlier(history)
+    losses = []
+    for i in earlier:
+        before = [e.seen_accuracies[i] for e in history[:-1] if i in e.seen_accuracies]
+        if before and i in now:
+            losses.append(max(before) - now[i])
+    return _mean(losses) if earlier else 0.0
 
 
 def backward_transfer(history: History) -> float:
@@ -210,22 +224,34 @@ def backward_transfer(history: History) -> float:
     return _mean(gains)
 
 
-def forward_transfer(history: History, chance: float | None = None) -> float:
+def forward_transfer(history: History, chance: float | Mapping[int, float] | None = None) -> float:
     """FWT: the mean over tasks of A(E_i, f) at the last evaluation before task i began, less chance.
 
-    chance: by default 1 / the number of classes. Only an evaluator with `horizon="all"` measures tasks that have
-    not begun; nan if none was measured, or if the number of classes isn't known.
+    GEM subtracts b_i, the accuracy on task i of the network at initialisation. A learner here has no classes to
+    predict and no network before its first batch, so no evaluation has b_i, and the accuracy of a random guess stands
+    for it. If you measured b_i of a network of your own, pass it.
+
+    chance: by default 1 / the number of classes; or b_i for each task i, of which those without one don't count.
+    Only an evaluator with `horizon="all"` measures tasks that have not begun; nan if none was measured, or if the
+    number of classes isn't known.
 
     >>> from everlearn.evaluation.history import from_matrix
     >>> forward_transfer(from_matrix([[1.0, 0.75], [0.5, 1.0]], classes=2))
     0.25
+    >>> forward_transfer(from_matrix([[1.0, 0.75], [0.5, 1.0]]), chance={0: 0.5, 1: 0.625})
+    0.125
+
+    Lopez-Paz, D. and Ranzato, M. Gradient Episodic Memory for Continual Learning. NeurIPS 2017.
     """
-    begun = _last(history).seen_accuracies
+    begun = set(_last(history).seen_accuracies)
+    if isinstance(chance, Mapping):
+        begun &= chance.keys()
     before: dict[int, float] = {}
     for evaluation in history:
-        by_chance = chance if chance is not None else 1 / (len(evaluation.labels) or math.nan)
+        guess = 1 / (len(evaluation.labels) or math.nan) if chance is None else chance
         unseen = evaluation.accuracies.keys() - evaluation.seen_accuracies.keys()
-        before |= {i: evaluation.accuracies[i] - by_chance for i in unseen & begun.keys()}
+        for i in unseen & begun:
+            before[i] = evaluation.accuracies[i] - (guess[i] if isinstance(guess, Mapping) else guess)
     return _mean(before.values())
 
 
