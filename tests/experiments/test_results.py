@@ -7,7 +7,7 @@ import pytest
 from runs_made_up import failed, five, run
 
 from everlearn.experiments import results
-from everlearn.experiments.job import Job, key
+from everlearn.experiments.job import Job, key, key_of
 
 
 def test_runs_come_back_as_they_were_but_for_the_seventh_digit(tmp_path):
@@ -70,3 +70,23 @@ def test_a_run_is_known_by_its_settings_whatever_the_defaults_were_when_it_was_m
     job = Job("reservoir", "split-mnist", 0)
     results.export([dataclasses.replace(run(job, 90), key="a name of old")], tmp_path)
     assert [record.key for record in results.read(tmp_path)] == [key(job)]
+
+
+@pytest.mark.parametrize("name", ["cope", "cope+", "reservoir"])
+def test_a_run_has_the_key_of_its_job_once_its_settings_are_complete(name):
+    job = Job(name, "split-mnist", 0)
+    assert key_of(job.plain(), job.all_settings()) == key(job)
+
+
+def test_the_keys_of_version_0_1_0_are_known_though_defaults_have_changed():
+    paper, released = (Job("cope", "split-digits", 0, settings={"renormalise": on}) for on in (True, False))
+    older = {name: value for name, value in paper.all_settings().items() if name != "renormalise"}
+    assert key(Job("cope", "split-mnist", 0)) == "83b8e44aae9426f6"  # in stores of that version
+    assert key_of(paper.plain(), older) == key(paper)
+    assert key(released) == key(Job("cope", "split-digits", 0)) != key(paper)
+    # cope+ of that version had other prototypes and no views by itself.
+    plus = Job("cope+", "split-digits", 0)
+    old = {
+        name: v for name, v in plus.all_settings().items() if name not in ("learn_prototypes", "augmentation")
+    }
+    assert key_of(plus.plain(), old) != key(plus)

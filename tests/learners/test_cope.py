@@ -1,11 +1,13 @@
 """CoPE itself: one batch by hand, and what its settings mean."""
 
+import json
+
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 
-from everlearn import CoPE, load, run, stream
+from everlearn import CoPE, checkpoint, load, run, stream
 from everlearn.losses import ppp_loss
 
 
@@ -14,9 +16,11 @@ def linear(seed=0):
     return nn.Linear(3, 2)
 
 
-def test_two_batches_against_a_step_by_step_computation():
+@pytest.mark.parametrize("renormalise", [True, False])
+def test_two_batches_against_a_step_by_step_computation(renormalise):
     """A slow CoPE: loops over classes, autograd and plain SGD, with the same replay."""
-    learner = CoPE(linear(), memory_size=4, learning_rate=0.1, temperature=0.5, momentum=0.9, device="cpu")
+    settings = {"learning_rate": 0.1, "temperature": 0.5, "momentum": 0.9, "renormalise": renormalise}
+    learner = CoPE(linear(), memory_size=4, device="cpu", **settings)
     slow = linear()
     prototypes = {}
     draws = []
@@ -47,7 +51,7 @@ def test_two_batches_against_a_step_by_step_computation():
             own = [f for f, y in zip(features.detach(), joint_labels, strict=True) if y == label]
             if own:
                 moved = 0.9 * prototypes[label] + 0.1 * torch.stack(own).mean(0)
-                prototypes[label] = moved / moved.norm()
+                prototypes[label] = moved / moved.norm() if renormalise else moved
     for ours, theirs in zip(learner.network.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs)
     assert list(learner.prototypes) == list(prototypes)
@@ -162,6 +166,26 @@ def test_prototypes_have_unit_length_only_if_renormalised(renormalise):
         learner.observe(torch.randn(4, 3), [0, 1, 2, 3])
     lengths = torch.stack(list(learner.prototypes.values())).norm(dim=1)
     assert torch.allclose(lengths, torch.ones(4)) == renormalise
+
+
+def test_prototypes_are_not_renormalised_by_default_but_learned_ones_have_unit_length_also_after_a_merge():
+    assert CoPE(device="cpu").settings.renormalise is False
+    learners = [CoPE("mlp", memory_size=20, hidden=8, learn_prototypes=True, device="cpu") for _ in "ab"]
+    for learner in learners:
+        learner.observe(torch.randn(6, 3), [0, 1, 2, 0, 1, 2])
+    learners[0].merge(learners[1])
+    lengths = torch.stack(list(learners[0].prototypes.values())).norm(dim=1)
+    torch.testing.assert_close(lengths, torch.ones(3))
+
+
+def test_a_state_without_the_setting_renormalises_as_learners_did_then(tmp_path):
+    learner = CoPE("mlp", memory_size=10, hidden=8, renormalise=True, device="cpu")
+    learner.observe(torch.randn(4, 3), [0, 1, 2, 3])
+    state = learner.state_dict()
+    meta = json.loads(state["meta"])
+    del meta["settings"]["renormalise"]
+    checkpoint.write(state | {"meta": json.dumps(meta)}, tmp_path / "older.safetensors")
+    assert load(tmp_path / "older.safetensors", device="cpu").settings.renormalise is True
 
 
 def test_the_footprint_is_the_memory_and_the_prototypes():

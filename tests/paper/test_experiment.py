@@ -20,13 +20,20 @@ def test_the_experiments_of_the_paper_are_all_there_in_its_order_and_one_beyond_
 
 def test_the_balanced_table_has_every_method_on_every_stream():
     (panel,) = experiment("balanced").panels
-    assert len(panel.rows) == 14
+    assert len(panel.rows) == 15
     assert panel.columns == STREAMS
     assert panel.cell("curl", "split-cifar10") is None
     cope = panel.cell("cope", "split-cifar10")
     assert (cope.published.mean, cope.published.std, cope.published.source) == (48.92, 1.32, "Table 2")
     assert [job.seed for job in cope.jobs] == [0, 1, 2, 3, 4]
+    assert cope.jobs[0].settings == {"renormalise": True}
     assert panel.cell("cope, not renormalised", "split-mnist").jobs[0].settings == {"renormalise": False}
+
+
+def test_also_in_small_the_paper_s_row_is_renormalised_and_the_other_is_not():
+    small = experiment("balanced", SweepOptions(learners=["cope"], quick=True)).panels[0]
+    jobs = [small.cell(row, "split-digits").jobs[0] for row in ("cope", "cope, not renormalised")]
+    assert [job.all_settings()["renormalise"] for job in jobs] == [True, False]
 
 
 def test_the_imbalanced_figure_has_fifteen_variants():
@@ -158,7 +165,7 @@ def test_in_small_few_passes_stay_few():
 
 def test_in_small_a_memory_is_a_tenth_and_called_so():
     cell = experiment("buffer", SweepOptions(quick=True)).panels[0].cell("cope", "memory 150")
-    assert cell.jobs[0].settings == {"memory_size": 150}
+    assert cell.jobs[0].settings == {"renormalise": True, "memory_size": 150}
 
 
 MINE = """

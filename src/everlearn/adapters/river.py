@@ -189,7 +189,7 @@ class CoPEClassifier(_RiverClassifier):
     embedding
         Size of the embedding; by default that of the network (100 for the MLP).
     renormalise
-        Scale prototypes back to unit length after each update.
+        Scale prototypes back to unit length after each update, as the paper's text says; its released code does not.
     pseudo_prototypes
         Use the samples of a batch as additional prototypes of their class in the loss.
     gradient
@@ -242,7 +242,7 @@ class CoPEClassifier(_RiverClassifier):
         temperature: float = 0.1,
         momentum: float = 0.99,
         embedding: int | None = None,
-        renormalise: bool = True,
+        renormalise: bool = False,
         pseudo_prototypes: bool = True,
         gradient: Gradient = "released",
         reference_batch: int | None = None,

@@ -139,18 +139,26 @@ def key(job: Job) -> str:
     if job.own is not None and job.own.learner is not None:
         return key_of(job.plain(), job.settings)
     imbalanced = job.imbalance is not None
-    return key_of(job.plain(), merged_settings(job.learner, job.stream, imbalanced, job.settings))
+    chosen = merged_settings(job.learner, job.stream, imbalanced, job.settings)
+    return key_of(job.plain(), _defaults(learners.find(job.learner)) | chosen)
 
 
 def key_of(plain: dict[str, Any], in_force: dict[str, Any]) -> str:
-    """The key of a run from its job as JSON values, and all its settings."""
+    """The key of a run from its job as JSON values, and all its settings.
+
+    in_force: as the run had them; a setting that a later version added may be missing.
+    """
     kind = kind_of(plain["learner"], own="learner" in plain.get("versions", {}))
-    defaults = {} if kind is None else {f.name: f.default for f in dataclasses.fields(kind.Settings)}
-    in_force = in_force if kind is None else kind.Settings.before | in_force
-    # Defaults are left out, so that a setting added in a later version does not change the keys.
-    counted = {name: value for name, value in in_force.items() if value != defaults.get(name, ())}
+    # What a run of the first version had is left out, so that neither a setting nor a default of a later version
+    # changes the keys.
+    first = {} if kind is None else _defaults(kind) | kind.Settings.before
+    counted = {name: value for name, value in in_force.items() if value != first.get(name, ())}
     values = json.dumps(plain | {"settings": counted}, sort_keys=True)
     return hashlib.sha256(values.encode()).hexdigest()[:16]
+
+
+def _defaults(kind: type[Learner]) -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(kind.Settings)}
 
 
 # The number of samples of a stream, which is the same for every seed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -34,8 +34,8 @@ class CoPESettings(ReplaySettings):
     """α, the momentum of the prototypes"""
     embedding: int | None = None
     """d, the size of the embedding; by default the network's own (MLP 100, slim ResNet18 256)"""
-    renormalise: bool = True
-    """normalise prototypes to unit length after each update, as in the paper (its released code does not)"""
+    renormalise: bool = False
+    """normalise prototypes to unit length after each update, as the paper's text says; its released code does not"""
     pseudo_prototypes: bool = True
     """p̂, use the samples of a batch as proxies of their class in the loss"""
     gradient: Gradient = "released"
@@ -59,6 +59,8 @@ class CoPESettings(ReplaySettings):
         size = self.reference_batch
         self._check("reference_batch", size is None or size >= 1, "at least 1")
         self._check("gradient", self.gradient in get_args(Gradient), "released, full or detached")
+
+    before: ClassVar[dict[str, Any]] = {"renormalise": True}
 
 
 class CoPE(Learner):

@@ -23,12 +23,17 @@ class CoPEPlusSettings(CoPESettings):
     the images; in Python also a function of a batch"""
     averaging: float = 0.99
     """decay per batch of the averaged weights used for predictions; 0 for no averaging"""
+    renormalise: bool = True
+    """normalise prototypes to unit length after each update, where they follow the momentum"""
     learn_prototypes: bool = True
     """prototypes follow the gradient of the cross-entropy over them, in place of the PPP-loss and the momentum"""
     recalibrate: bool = True
     """predict with prototypes computed from the memory, at the first prediction after each batch"""
 
-    before: ClassVar[dict[str, Any]] = {"learn_prototypes": False, "augmentation": "none"}
+    before: ClassVar[dict[str, Any]] = CoPESettings.before | {
+        "learn_prototypes": False,
+        "augmentation": "none",
+    }
 
 
 class CoPEPlus(CoPE):

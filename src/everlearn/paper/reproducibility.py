@@ -121,17 +121,17 @@ def _experiment(paper: Experiment, filled: Sequence[Table], known: Known) -> str
 
 
 def _beside(table: Table, known: Known) -> TableView:
-    """Each number of the paper on a line of its own, with ours and the verdict."""
+    """Each number of the paper on a line of its own, with ours and the verdict; and ours of rows that it lacks."""
     rows = []
     for column, title in zip(table.columns, short(table.columns), strict=True):
         for row in table.rows:
             cell = table.at(row, column)
-            if cell is None or cell.cell.published is None:
+            if cell is None or (cell.cell.published is None and cell.ours is None):
                 continue
             paper = cell.cell.published
             entries = (
                 name(row),
-                Entry(mean=paper.mean, std=paper.std),
+                Entry("") if paper is None else Entry(mean=paper.mean, std=paper.std),
                 _mean(cell.ours),
                 number_entry(cell.difference, signed=True),
                 Entry(verdict(cell)),
