@@ -22,7 +22,7 @@ def run(words: list[str], cores: set[int]) -> tuple[float, float]:
     """Seconds that the command took on these cores, and samples that one seed learnt per second."""
     begun = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "everlearn", "run", "--json", "--device", "cpu", *words],
+        [sys.executable, "-m", "everlearn", "run", "--json", "--no-keep", "--device", "cpu", *words],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

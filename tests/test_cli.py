@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from everlearn.cli import main
+from everlearn.experiments.job import Job, key
+from everlearn.experiments.store import Store
 
 QUICK = ["--hidden", "20", "--iterations", "1", "--memory-size", "30", "--imbalance", "2"]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(monkeypatch, tmp_path_factory):
+    """Runs are stored in the folder of the command."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
 
 
 def typed(capsys, *words):
@@ -86,6 +94,60 @@ def test_the_same_seed_gives_the_same_numbers_in_two_processes():
     assert json.loads(first)["accuracy"] == json.loads(second)["accuracy"]
 
 
+def test_runs_are_stored_and_the_report_has_them(capsys):
+    code, out, _ = typed(capsys, "run", "--seeds", 2, "--momentum", "0.5", *QUICK)
+    assert code == 0
+    assert "settings: network mlp, " in out and "hidden 20, " in out
+    assert "memory_size 30, momentum 0.5, embedding 100; all others are the defaults of cope" in out
+    assert "stored in runs/store.sqlite; `everlearn report` shows all runs so far" in out
+    assert typed(capsys, "report", "--csv", "runs.csv")[0] == 0
+    lines = Path("runs.csv").read_text("utf-8").splitlines()
+    assert len(lines) == 3 and all("cope,split-digits" in line for line in lines[1:])
+    (run, _) = Store("runs/store.sqlite").records()
+    assert run.job["settings"] == {"iterations": 1, "hidden": 20, "memory_size": 30, "momentum": 0.5}
+    assert run.key == key(Job("cope", "split-digits", 0, imbalance=2, settings=run.job["settings"]))
+    # A run that is stored already stays as it was.
+    assert typed(capsys, "run", "--momentum", "0.5", *QUICK)[0] == 0
+    assert Store("runs/store.sqlite").records()[0] == run
+
+
+def test_a_store_of_one_s_own_and_none_at_all(capsys):
+    code, out, _ = typed(capsys, "run", "--store", "mine.sqlite", *QUICK)
+    assert code == 0 and "`everlearn report mine.sqlite` shows all runs so far" in out
+    assert len(Store("mine.sqlite").records()) == 1
+    code, out, _ = typed(capsys, "run", "--no-keep", *QUICK)
+    assert code == 0 and "stored in" not in out
+    assert not Path("runs").exists()
+
+
+def test_a_run_that_fails_is_not_stored(capsys):
+    assert typed(capsys, "run", "--seeds", 2, "--memory-size", 3)[0] == 2
+    assert not Path("runs").exists()
+
+
+def test_numbers_are_shown_although_the_store_fails_in_the_meantime(capsys, monkeypatch):
+    from everlearn.experiments import runner
+
+    def then_spoilt(*given):
+        Path("mine.sqlite").write_text("something else")
+        return original(*given)
+
+    original = runner.execute_all
+    monkeypatch.setattr(runner, "execute_all", then_spoilt)
+    code, out, err = typed(capsys, "run", "--store", "mine.sqlite", *QUICK)
+    assert code == 1
+    assert "accuracy %" in out and "stored in" not in out
+    assert "everlearn: not all runs are stored: mine.sqlite is not a store of runs" in err
+
+
+def test_the_paper_s_stream_says_that_it_renormalises(capsys):
+    _, out, _ = typed(capsys, "run", "--stream", "split-mnist", "--help")
+    text = " ".join(out.replace("│", " ").split())
+    assert "its released code does not (default: True)" in text
+    _, out, _ = typed(capsys, "run", "--help")
+    assert "its released code does not (default: False)" in " ".join(out.replace("│", " ").split())
+
+
 def test_a_table_and_pictures(capsys, tmp_path):
     code, out, _ = typed(capsys, "run", "--plots", "--out", tmp_path, "--every", 5, *QUICK)
     assert code == 0
@@ -122,6 +184,8 @@ MISTAKES = {
     "run everlearn run --learner finetune --help": ["run", "--learner", "finetune", "--temperature", "3"],
     "device is auto, cpu, cuda, mps or another of torch's, not 'tpu'": ["run", "--device", "tpu"],
     "epochs must be at least 1, not 0": ["run", "--epochs", "0"],
+    "/dev/null/runs.sqlite can't be created, since /dev/null is not a folder; name another file with --store, or "
+    "add --no-keep": ["run", "--store", "/dev/null/runs.sqlite"],
     "/dev/null/pictures: Not a directory": ["run", "--plots", "--out", "/dev/null/pictures"],
     "can't be written (Not a directory)": ["run", "--checkpoint", "/dev/null/state", "--every", "5"],
     "there is no dataset 'mnits'": ["data", "verify", "mnits"],
@@ -155,6 +219,7 @@ def test_a_mistake_gets_an_answer_that_helps_and_exit_code_2(sentence, capsys, m
     assert err.startswith("everlearn: ")
     assert err.count("\n") == 1
     assert out == ""
+    assert not Path("runs").exists()  # no store without a run
 
 
 def test_json_says_under_what_conditions_it_ran(capsys):
@@ -178,7 +243,7 @@ def test_epochs_are_of_the_learners_own_horizon(capsys):
 def test_who_passes_many_times_says_so(capsys, monkeypatch):
     from everlearn.experiments import runner
 
-    monkeypatch.setattr(runner, "execute_all", lambda jobs, progress: 1 / 0)
+    monkeypatch.setattr(runner, "execute_all", lambda jobs, progress, on_end: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         typed(capsys, "run", "--learner", "curl")
     assert "curl passes over each task 83 times, as published" in capsys.readouterr().err

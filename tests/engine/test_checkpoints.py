@@ -158,6 +158,7 @@ def test_what_can_not_be_kept_is_refused_before_anything_runs(tmp_path):
 
 
 def test_the_command_resumes_what_a_kill_stopped(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     words = ["run", "--learner", "reservoir", "--seeds", "2", "--every", "30", "--json", "--device", "cpu"]
     assert main(words) == 0
     expected = json.loads(capsys.readouterr().out)

@@ -69,7 +69,7 @@ def test_an_entry_point_of_an_installed_package_is_found(folder, monkeypatch):
 
 
 def test_the_command_line_runs_a_class_of_the_users(folder, capsys):
-    main(["run", "--learner", "my_methods:Twice", "--learning-rate", "0.1", "--json"])
+    main(["run", "--learner", "my_methods:Twice", "--learning-rate", "0.1", "--json", "--no-keep"])
     assert '"learning_rate": 0.1' in capsys.readouterr().out
 
 

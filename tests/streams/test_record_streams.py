@@ -162,6 +162,8 @@ def test_a_run_without_a_test_set_reports_the_prequential_accuracy_alone(small_f
         "2",
         "--data-dir",
         str(small_files),
+        "--store",
+        str(small_files / "store.sqlite"),
     ]
     assert main([*words, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)

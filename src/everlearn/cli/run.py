@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from everlearn.cli.flags import in_one_sentence
-from everlearn.cli.show import draw_pictures, print_table, summary
+from everlearn.cli.show import draw_pictures, print_table, settings_line, summary
+from everlearn.experiments.store import STORE, Store, check_can_store, record
 
 if TYPE_CHECKING:
     from everlearn.experiments.job import Job
+    from everlearn.experiments.runner import Outcome
     from everlearn.streams.horizon import Horizon
 
 
@@ -76,6 +78,10 @@ class RunFlags:
     """write pictures to the folder --out"""
     out: Path = Path("runs")
     """folder for the pictures"""
+    store: Path = STORE
+    """the file that stores the runs, for `everlearn report`"""
+    keep: bool = True
+    """store the runs; a run that is stored already stays as it was"""
     json: bool = False
     """print one JSON object and nothing else"""
     device: str = "auto"
@@ -92,19 +98,50 @@ def command(words: list[str]) -> int:
 
     flags, settings = parse(words)
     jobs = [_job(flags, settings, seed) for seed in range(flags.seeds)]
+    kept = _Kept(flags)
     if flags.plots:
         flags.out.mkdir(parents=True, exist_ok=True)  # fails before anything runs if it can't be written
     _warn_of_many_passes(jobs[0])
     with progress_bar(f"{flags.learner} on {flags.stream}", jobs) as progress:
-        results = execute_all(jobs, progress)
+        results = execute_all(jobs, progress, kept.add)
     if flags.json:
         print(json.dumps(summary(results, jobs[0])))
     else:
         print_table({flags.learner: results}, _title(flags))
+        print(settings_line(results[0].settings, flags.learner))
+    notes = sys.stderr if flags.json else sys.stdout
     if flags.plots:
         for picture in draw_pictures({flags.learner: results}, flags.out, variant=_variant(flags)):
-            print(f"picture: {picture}", file=sys.stderr if flags.json else sys.stdout)
-    return 0
+            print(f"picture: {picture}", file=notes)
+    if flags.keep and not flags.json and kept.error is None:
+        named = "" if flags.store == STORE else f" {flags.store}"
+        print(f"stored in {flags.store}; `everlearn report{named}` shows all runs so far")
+    return kept.exit_code()
+
+
+class _Kept:
+    """Stores each run as it ends, unless --no-keep; if that fails, the numbers are shown all the same."""
+
+    def __init__(self, flags: RunFlags) -> None:
+        self.flags = flags
+        self.error: ValueError | None = None
+        if flags.keep:
+            try:
+                check_can_store(flags.store)  # fails before anything runs
+            except ValueError as error:
+                raise ValueError(f"{error} with --store, or add --no-keep") from None
+
+    def add(self, job: Job, outcome: Outcome) -> None:
+        if self.flags.keep and self.error is None:
+            try:
+                Store(self.flags.store).add(record(job, outcome))
+            except ValueError as error:
+                self.error = error
+
+    def exit_code(self) -> int:
+        if self.error is not None:
+            print(f"everlearn: not all runs are stored: {self.error}", file=sys.stderr)
+        return 0 if self.error is None else 1
 
 
 def _warn_of_many_passes(job: Job) -> None:
@@ -161,6 +198,7 @@ def _known(words: list[str]) -> list[str]:
 def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
     from everlearn.evaluation.evaluator import Evaluator
     from everlearn.experiments.job import Job
+    from everlearn.experiments.settings import settings_in_force
     from everlearn.streams import default_batch_size
     from everlearn.streams.record_stream import RECORD_STREAMS
 
@@ -173,6 +211,7 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
         asynchronous=flags.asynchronous,
         metrics=_own_metrics(flags.metrics),
     )
+    usual = settings_in_force(flags.learner, flags.stream, flags.imbalance is not None, {})
     return Job(
         flags.learner,
         flags.stream,
@@ -191,7 +230,7 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
         cost=flags.cost,
         device=flags.device,
         data_dir=None if flags.data_dir is None else str(flags.data_dir),
-        settings=settings,
+        settings={name: value for name, value in settings.items() if value != usual[name]},
         checkpoint=None if flags.checkpoint is None else str(flags.checkpoint),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,19 @@ def print_table(results: dict[str, list[Result]], title: str) -> None:
             name, *shown, f"{numbers['memory_bytes'] / 1e6:.2f} MB", f"{numbers['samples_per_second']:,.0f}"
         )
     Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+def settings_line(settings: dict[str, Any], learner: str) -> str:
+    """The settings of a run that are not the learner's own defaults, as text.
+
+    >>> settings_line({"network": "mlp", "momentum": 0.9, "temperature": 0.1, "renormalise": True}, "cope")
+    'settings: network mlp, momentum 0.9, renormalise True; all others are the defaults of cope'
+    """
+    from everlearn import learners
+
+    defaults = {field.name: field.default for field in fields(learners.find(learner).Settings)}
+    own = [f"{name} {value}" for name, value in settings.items() if value != defaults.get(name, ())]
+    return f"settings: {', '.join(own)}; all others are the defaults of {learner}"
 
 
 def draw_pictures(

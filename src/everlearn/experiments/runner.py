@@ -66,8 +66,12 @@ def failure(job: Job, error: Exception, started: str | None = None) -> Outcome:
     return Outcome(None, error, started or _now(), hardware(job.device), version())
 
 
-def execute_all(jobs: Sequence[Job], progress: Progress | None = None) -> list[Result]:
-    """Run all jobs; the first error is raised."""
+def execute_all(
+    jobs: Sequence[Job],
+    progress: Progress | None = None,
+    on_end: Callable[[Job, Outcome], None] | None = None,
+) -> list[Result]:
+    """Run all jobs; the first error is raised. on_end: called with each run that succeeded, as soon as it ends."""
     results: dict[int, Result] = {}
     with closing(outcomes(jobs, progress)) as ended:
         for place, outcome in ended:
@@ -75,6 +79,8 @@ def execute_all(jobs: Sequence[Job], progress: Progress | None = None) -> list[R
                 assert outcome.error is not None
                 raise outcome.error
             results[place] = outcome.result
+            if on_end is not None:
+                on_end(jobs[place], outcome)
     return [results[place] for place in range(len(jobs))]
 
 

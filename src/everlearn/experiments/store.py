@@ -17,7 +17,7 @@ from everlearn.experiments.job import Job, key
 from everlearn.experiments.record import Record, check_record
 from everlearn.experiments.runner import Outcome
 
-__all__ = ["STORE", "Record", "Store", "record"]
+__all__ = ["STORE", "Record", "Store", "check_can_store", "record"]
 
 STORE = Path("runs") / "store.sqlite"
 """The store that commands use by default."""
@@ -168,6 +168,24 @@ class Store:
         """Whether the store has no such run, or one that failed where this one is newer or succeeded."""
         there = self.get(record.key)
         return there is None or (record.error is None, record.started) > (there.error is None, there.started)
+
+
+def check_can_store(path: str | os.PathLike[str]) -> None:
+    """Raise a ValueError if runs could not be stored in this file; nothing is created or written.
+
+    >>> check_can_store("/dev/null/store.sqlite")
+    Traceback (most recent call last):
+    ValueError: /dev/null/store.sqlite can't be created, since /dev/null is not a folder; name another file
+    """
+    path = Path(path)
+    if path.exists():
+        Store(path).check_writable()
+        return
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir():
+        raise ValueError(f"{path} can't be created, since {folder} is not a folder; name another file")
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{path} can't be created, since {folder} can only be read; name another file")
 
 
 def _sentence(path: Path, error: sqlite3.Error) -> str:
