@@ -84,6 +84,52 @@ def test_the_gradient_is_the_sum_of_two_means_and_not_the_joint_mean():
         torch.testing.assert_close(ours, before - 0.3 * 2 * before.grad)
 
 
+def test_the_statistics_of_batch_norm_may_follow_the_candidates_as_in_the_released_code():
+    learner = small(normed=True, track_candidates=True)
+    for seed in range(3):
+        x, y = batch(5, seed)
+        slots = in_slots(learner, y)
+        rows, old_slots = (torch.from_numpy(part) for part in learner.memory.draw(20))
+        candidates = learner.memory.recall(rows)
+        slow = copy.deepcopy(learner.network)
+        chosen = chosen_slowly(slow, x, slots, candidates, old_slots)
+        of_batch = loss(slow, x, slots)
+        with torch.no_grad():
+            slow(candidates)  # in training mode: its only effect is on the running statistics
+        sgd_step(slow, of_batch, loss(slow, candidates[chosen], old_slots[chosen]))
+        learner.step(x, slots, candidates, old_slots)
+        for name, part in learner.network.state_dict().items():
+            torch.testing.assert_close(part, slow.state_dict()[name], msg=f"{name}, batch {seed}")
+
+
+def test_candidates_of_other_classes_are_a_uniform_choice_of_all_that_the_batch_lacks():
+    learner = small(other_classes=True, candidates=3)
+    rows, slots = learner.memory.kept()
+    for labels in ([0], [1, 2, 1], [0, 2], [0, 1, 2]):
+        absent = [row for row, slot in zip(rows, slots, strict=True) if learner.classes[slot] not in labels]
+        counts = dict.fromkeys(absent, 0)
+        for _ in range(300):
+            (drawn,), (their_slots,) = (part for part in learner.plan(labels, keep=False).arrays()[1:3])
+            assert len(set(drawn)) == len(drawn) == min(3, len(absent))
+            assert all(learner.classes[slot] not in labels for slot in their_slots)
+            for row in drawn:
+                counts[row] += 1  # a KeyError if the batch has its class
+        expected = 300 * 3 / max(len(absent), 1)
+        assert all(abs(count - expected) < 6 * expected**0.5 for count in counts.values())
+
+
+def test_where_the_batch_has_every_class_nothing_is_replayed():
+    learner = small(other_classes=True)
+    x, y = batch(9)
+    assert set(y.tolist()) == {0, 1, 2}
+    slow = copy.deepcopy(learner.network)
+    sgd_step(slow, loss(slow, x, in_slots(learner, y)))
+    learner.observe(x, y)
+    for ours, theirs in zip(learner.network.parameters(), slow.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert learner.draws_vary and not small().draws_vary  # so it is in no cohort
+
+
 def test_scoring_candidates_changes_neither_batch_norm_nor_weights():
     learner = small(normed=True)
     x, y = batch(20)

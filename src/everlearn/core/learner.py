@@ -64,6 +64,7 @@ class Learner(ABC):
     name: ClassVar[str]
     needs: ClassVar[frozenset[Literal["t", "tasks", "classes"]]] = frozenset()
     tensors_alone: bool = True  # whether a CUDA graph can capture `step`: tensor operations only
+    draws_vary: bool = False  # whether the classes of a batch determine how many exemplars are replayed
     can_forget: bool = True  # whether a single class can be removed
     horizon: ClassVar[Horizon] = Horizon()
     scenario: ClassVar[str | None] = None  # the order of the stream that the learner needs, if any

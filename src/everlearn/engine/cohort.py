@@ -48,9 +48,9 @@ def _is_plain(run: Run) -> bool:
     saved = run.checkpoint is not None
     finite = run.stream.samples is not None
     online = run.horizon.horizon == Horizon()
-    # One that is told t replays by the classes of its task: the shapes of its plans differ from seed to seed.
-    told = "t" in run.learner.needs
-    return on_gpu and finite and online and not (monitored or altered or saved or told)
+    # What is replayed by the classes of a batch or of a task: the shapes of the plans differ from seed to seed.
+    varying = "t" in run.learner.needs or run.learner.draws_vary
+    return on_gpu and finite and online and not (monitored or altered or saved or varying)
 
 
 class Member(NamedTuple):

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from everlearn import foreach
 from everlearn.core.learner import Learner
+from everlearn.core.plan import Plan
 from everlearn.core.settings import SoftmaxReplaySettings
+from everlearn.memory.labels import Label
 from everlearn.memory.reservoir import ReservoirMemory
 from everlearn.networks import as_input
 
@@ -25,6 +29,10 @@ class MIRSettings(SoftmaxReplaySettings):
 
     candidates: int = 50
     """C, exemplars drawn for each step, of which the |B_n| most interfered ones are replayed"""
+    other_classes: bool = False
+    """draw candidates only of classes that the batch does not have, as its released code does with tasks"""
+    track_candidates: bool = False
+    """scoring the candidates updates the running statistics of batch norm, as in its released code"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,6 +62,27 @@ class MIR(Learner):
     settings: MIRSettings
     Memory = ReservoirMemory
 
+    _in_batch: NDArray[np.int64] = np.zeros(0, np.int64)  # the classes of the batch that is planned
+
+    @property
+    def draws_vary(self) -> bool:
+        """Whether the number of candidates depends on the classes of the batch."""
+        return self.settings.other_classes
+
+    def plan(self, labels: list[Label], keep: bool = True) -> Plan:
+        """Decide what is done with a batch; its classes may be left out of the candidates."""
+        self._in_batch = np.unique(self.labels.slots(labels))
+        return super().plan(labels, keep)
+
+    def draw_replay(self, batch: int) -> tuple[NDArray[np.int64], ...]:
+        """Rows and slots of the candidates, uniform, without replacement; fewer if there are fewer."""
+        if not self.settings.other_classes:
+            return super().draw_replay(batch)
+        rows, slots = self.memory.kept()
+        others = np.flatnonzero(~np.isin(slots, self._in_batch))
+        drawn = torch.randperm(len(others), generator=self.generator)[: self.replay_size(batch)].numpy()
+        return rows[others[drawn]], slots[others[drawn]]
+
     def replay_size(self, batch: int) -> int:
         """The number of candidates, at least the number of replayed exemplars."""
         return max(self.settings.candidates, super().replay_size(batch))
@@ -80,7 +109,11 @@ class MIR(Learner):
     def _interference(self, x: Tensor, slots: Tensor, gradients: tuple[Tensor, ...]) -> Tensor:
         """CE(x; θ − lr · g) − CE(x; θ) of each sample."""
         virtual = foreach.add(self.parameters, gradients, alpha=-self.settings.learning_rate)
-        return self._losses(x, slots, virtual) - self._losses(x, slots, self.parameters)
+        if self.settings.track_candidates:
+            before = cross_entropy(self.logits(x), slots, reduction="none")
+        else:
+            before = self._losses(x, slots, self.parameters)
+        return self._losses(x, slots, virtual) - before
 
     def _losses(self, x: Tensor, slots: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         """The cross-entropy of each sample under these parameters.
