@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from everlearn import Evaluator, Finetune, Horizon, as_stream, learner, run, stream
+from everlearn.engine.cohort import Cohort, shape_of
+from everlearn.engine.loop import Run, RunOptions
 from everlearn.learners.finetune import IIDOffline
+from everlearn.learners.reservoir import Reservoir
 
 
 class Diary(Finetune):
@@ -245,3 +248,58 @@ def test_where_nothing_was_revisited_the_same_learner_is_not_evaluated_twice():
     source = as_stream(list(numbered(3, 3)), tests=(torch.tensor([[0.0, 1.0]]), ["even"]))
     result = run(Finetune(hidden=4, device="cpu"), source, Evaluator(every=1), horizon=Horizon("task"))
     assert [evaluation.batches for evaluation in result.history] == [1, 2, 3, 4, 5, 6]
+
+
+# In a cohort.
+
+
+class OnTheCPU(Cohort):
+    """A cohort without a GPU: the branches of its graph run one after the other."""
+
+    def _run_branches(self, table, shapes, form):
+        for place, row in enumerate(table):
+            self._branch(place, row, shapes, form)
+
+
+def members(kind, epochs, counted=None):
+    """Two runs over 40 digits in batches of 6, the last of which has 4 samples."""
+    for seed in (0, 1):
+        source = stream("split-digits", seed=seed)
+        x, y = source.x[:40], source.y[:40]
+        batches = [(x[i : i + 6], y[i : i + 6]) for i in range(0, 40, 6)]
+        made = kind("mlp", hidden=8, seed=seed, device="cpu", learning_rate=0.1)
+        options = RunOptions(horizon=Horizon("stream", epochs=epochs), progress=counted)
+        yield Run(made, as_stream(batches, tests=[(x, y)]), options)
+
+
+@pytest.mark.parametrize("epochs", [1, 4])
+@pytest.mark.parametrize("kind", [Finetune, Reservoir])
+def test_a_cohort_revisits_each_stream_in_the_order_of_a_run_alone(kind, epochs):
+    samples = []
+    together = list(members(kind, epochs, samples.append))
+    results = OnTheCPU(together).finish()
+    assert sum(samples) == 2 * 40 * epochs
+    for member, result, alone in zip(together, results, members(kind, epochs), strict=True):
+        assert alone.finish().accuracy == result.accuracy
+        theirs = member.learner.state_dict()
+        for name, part in alone.learner.state_dict().items():
+            assert part == theirs[name] if name == "meta" else torch.equal(part, theirs[name]), name
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["iid-offline", "reservoir"])
+def test_epochs_over_a_stream_run_in_a_cohort_on_a_gpu(name):
+    def runs():
+        for seed in (0, 1, 2):
+            source = stream("split-digits", seed=seed)
+            options = RunOptions(horizon=Horizon("stream", epochs=3))
+            yield Run(learner(name, source, seed=seed, device="cuda"), source, options)
+
+    together = list(runs())
+    assert shape_of(together[0]) is not None
+    results = Cohort(together).finish()
+    for member, result, alone in zip(together, results, runs(), strict=True):
+        assert alone.finish().accuracy == pytest.approx(result.accuracy, abs=0.02)
+        for key, part in alone.learner.state_dict().items():
+            if key != "meta":
+                torch.testing.assert_close(part, member.learner.state_dict()[key], rtol=1e-3, atol=1e-3)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from everlearn.core.learner import Learner
@@ -32,13 +33,15 @@ def shape_of(run: Run) -> Hashable | None:
     """What all runs of a cohort must have in common; None for a run that can't be in a cohort.
 
     A run can't be in one if its learner's step is not tensors alone, or if more than `observe` happens to a batch.
+    The whole stream may be revisited when it has ended.
     """
     learner, stream = run.learner, run.stream
     if not _is_plain(run):
         return None
     sizes = tuple(len(stretch) for stretch in getattr(stream, "order", ()))
     planned = plan_shape(learner, stream.batch_size or 1)
-    return type(learner), learner.network_name, planned, stream.name, stream.batch_size, sizes
+    epochs = run.horizon.horizon.epochs
+    return type(learner), learner.network_name, planned, stream.name, stream.batch_size, sizes, epochs
 
 
 def _is_plain(run: Run) -> bool:
@@ -47,7 +50,7 @@ def _is_plain(run: Run) -> bool:
     altered = run.clock is not None or run.task_inference is not None or run.limit is not None
     saved = run.checkpoint is not None
     finite = run.stream.samples is not None
-    online = run.horizon.horizon == Horizon()
+    online = run.horizon.horizon == Horizon() or run.horizon.horizon.extent == "stream"
     # What is replayed by the classes of a batch or of a task: the shapes of the plans differ from seed to seed.
     varying = "t" in run.learner.needs or run.learner.draws_vary
     return on_gpu and finite and online and not (monitored or altered or saved or varying)
@@ -101,7 +104,7 @@ class Cohort:
             self._batches.append(
                 [batch._replace(x=batches[0].x[: len(batch.x)], y=as_labels(batch.y)) for batch in batches]
             )
-        self._streams = [torch.cuda.Stream(device) for _ in runs]  # type: ignore[no-untyped-call]
+        self._streams: list[Any] = []
         self._watch = Stopwatch(device)
         for run in self.runs:
             run.watch = self._watch
@@ -119,6 +122,7 @@ class Cohort:
             with self._watch:
                 for batches in zip(*self._batches, strict=True):
                     self._learn(batches)
+                self._revisit()
                 for run in self.runs:
                     run.end()
         finally:
@@ -145,18 +149,38 @@ class Cohort:
             run.before_batch(batch)
             plans.append(self._plan(run, batch))
         start = np.array([self._start])  # the position of these batches in the samples of the streams
-        decided = [[start, *plan.arrays()] for plan in plans]
-        shapes, form = tuple(part.shape for part in decided[0]), plans[0]
-        packed = torch.from_numpy(np.array([np.concatenate(parts, axis=None) for parts in decided]))
-        if shapes not in self._graphs:
-            self._graphs[shapes] = Captured(lambda table: self._branches(table, shapes, form))
-        self._graphs[shapes](packed.to(self._watch.device, non_blocking=True))
+        self._launch([start for _ in plans], plans)
         size = len(batches[0].x)
         self._start += size
         for run, batch in zip(self.runs, batches, strict=True):
             run.arrived += size
             run.learner.count(size)
             run.after_batch(batch)
+
+    def _revisit(self) -> None:
+        """Revisit the streams for the other epochs, each in the order in which its run would do it alone."""
+        for parts in zip(*(run.horizon.parts() for run in self.runs), strict=True):
+            plans = [
+                run.learner.plan(run.horizon.labels_at(part), keep=False)
+                for run, part in zip(self.runs, parts, strict=True)
+            ]
+            self._launch([part.numpy() for part in parts], plans)
+            for run, part in zip(self.runs, parts, strict=True):
+                run.progress(len(part))
+        for run in self.runs:
+            run.horizon.mark_revisited()
+
+    def _launch(self, places: Sequence[NDArray[np.int64]], plans: Sequence[Plan]) -> None:
+        """Learn from one batch of every run. places: where its samples are, see `sample_places`."""
+        decided = [[where, *plan.arrays()] for where, plan in zip(places, plans, strict=True)]
+        shapes, form = tuple(part.shape for part in decided[0]), plans[0]
+        packed = torch.from_numpy(np.array([np.concatenate(parts, axis=None) for parts in decided]))
+        self._run_branches(packed.to(self._watch.device, non_blocking=True), shapes, form)
+
+    def _run_branches(self, table: Tensor, shapes: Shapes, form: Plan) -> None:
+        if shapes not in self._graphs:
+            self._graphs[shapes] = Captured(lambda table: self._branches(table, shapes, form))
+        self._graphs[shapes](table)
 
     def _plan(self, run: Run, batch: Batch) -> Plan:
         """What the host decides for a batch."""
@@ -166,19 +190,31 @@ class Cohort:
 
     def _branches(self, table: Tensor, shapes: Shapes, form: Plan) -> None:
         """One batch of every learner, each on its own CUDA stream. Tensors alone. form: what the plans are like."""
+        while len(self._streams) < len(self.runs):
+            self._streams.append(torch.cuda.Stream(self._watch.device))  # type: ignore[no-untyped-call]
         main = torch.cuda.current_stream()
         begun = main.record_event()
         ends = []
-        for guard, samples, stream, row in zip(
-            self._guards, self._samples, self._streams, table, strict=True
-        ):
+        for place, stream in enumerate(self._streams):
             with torch.cuda.stream(stream):
                 stream.wait_event(begun)
-                parts = row.split([math.prod(shape) for shape in shapes])
-                start, *arrays = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
-                plan = form.filled(arrays)
-                x = samples[start + torch.arange(len(plan.slots), device=samples.device)]
-                guard(x, plan)
+                self._branch(place, table[place], shapes, form)
                 ends.append(stream.record_event())
         for end in ends:
             main.wait_event(end)
+
+    def _branch(self, place: int, row: Tensor, shapes: Shapes, form: Plan) -> None:
+        """One batch of the learner at this place. Tensors alone."""
+        parts = row.split([math.prod(shape) for shape in shapes])
+        where, *arrays = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+        plan = form.filled(arrays)
+        self._guards[place](self._samples[place][sample_places(where, len(plan.slots))], plan)
+
+
+def sample_places(where: Tensor, size: int) -> Tensor:
+    """The positions of the samples of a batch: all of them, or as many as its size from one on.
+
+    >>> sample_places(torch.tensor([7]), 3), sample_places(torch.tensor([5, 2, 9]), 3)
+    (tensor([7, 8, 9]), tensor([5, 2, 9]))
+    """
+    return where if len(where) == size else where + torch.arange(size, device=where.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ class HorizonMemory:
         self._y: list[Label] = []
         self._t: list[Any] = []
         self._batch = 0
+        self._revisited = False
 
     def add(self, x: Any, y: Any, t: Any) -> None:
         """Add a batch that was observed."""
@@ -51,18 +52,28 @@ class HorizonMemory:
         """Revisit the horizon for its other epochs, then end it. Returns whether the learner may have changed."""
         if not self.samples:
             return False
-        x = torch.cat(self._x) if self._keeps else torch.empty(0)
-        for _ in range(self.horizon.epochs - 1):
-            for part in self._parts(by_task="t" in learner.needs):
-                places = part.tolist()
-                tasks = {self._t[place] for place in places}
-                learner.revisit(
-                    x[part], [self._y[i] for i in places], tasks.pop() if len(tasks) == 1 else None
-                )
+        if self._keeps and not self._revisited:
+            x = torch.cat(self._x)
+            for part in self.parts(by_task="t" in learner.needs):
+                tasks = {self._t[place] for place in part.tolist()}
+                learner.revisit(x[part], self.labels_at(part), tasks.pop() if len(tasks) == 1 else None)
                 progress(len(part))
         learner.end_horizon()
         self._clear()
         return self._keeps or type(learner).end_horizon is not Learner.end_horizon
+
+    def parts(self, by_task: bool = False) -> Iterator[torch.Tensor]:
+        """The positions of the samples in the order in which the other epochs revisit them, in batches."""
+        for _ in range(self.horizon.epochs - 1):
+            yield from self._parts(by_task)
+
+    def labels_at(self, part: torch.Tensor) -> list[Label]:
+        """The labels of the samples at these positions."""
+        return [self._y[place] for place in part.tolist()]
+
+    def mark_revisited(self) -> None:
+        """The learner has revisited all `parts` already, so that `close` only ends the horizon."""
+        self._revisited = True
 
     def _parts(self, by_task: bool) -> Sequence[torch.Tensor]:
         """The positions of the samples in a new order, in batches. by_task: no batch mixes two tasks."""
