@@ -64,7 +64,6 @@ class Learner(ABC):
     name: ClassVar[str]
     needs: ClassVar[frozenset[Literal["t", "tasks", "classes"]]] = frozenset()
     tensors_alone: bool = True  # whether a CUDA graph can capture `step`: tensor operations only
-    draws_vary: bool = False  # whether the classes of a batch determine how many exemplars are replayed
     can_forget: bool = True  # whether a single class can be removed
     horizon: ClassVar[Horizon] = Horizon()
     scenario: ClassVar[str | None] = None  # the order of the stream that the learner needs, if any
@@ -274,6 +273,11 @@ class Learner(ABC):
     extra_state = state.extra_state
     restore_extra = state.restore_extra
     footprint = state.footprint
+
+    @property
+    def draws_vary(self) -> bool:
+        """Whether the classes of a batch determine how many exemplars are replayed."""
+        return False
 
     def memory_edited(self, kept: NDArray[np.int64]) -> None:
         """Called after samples of the memory were removed or relabelled; kept: which of those before are left."""

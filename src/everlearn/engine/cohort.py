@@ -205,7 +205,7 @@ class Cohort:
 
     def _branch(self, place: int, row: Tensor, shapes: Shapes, form: Plan) -> None:
         """One batch of the learner at this place. Tensors alone."""
-        parts = row.split([math.prod(shape) for shape in shapes])
+        parts = torch.split(row, [math.prod(shape) for shape in shapes])
         where, *arrays = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
         plan = form.filled(arrays)
         self._guards[place](self._samples[place][sample_places(where, len(plan.slots))], plan)
