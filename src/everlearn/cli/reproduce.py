@@ -23,7 +23,7 @@ class ReproduceFlags:
 
     experiment: tyro.conf.Positional[str]
     """balanced, buffer, imbalanced, pseudo-prototypes, batch-size, resources, momentum, low-capacity,
-    beyond, all, or a file *.toml of your own"""
+    beyond, rivals, all (but rivals), or a file *.toml of your own"""
     run: Annotated[SweepOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=SweepOptions)
     dry_run: bool = False
     """print what would run and how long it would take, and run nothing"""

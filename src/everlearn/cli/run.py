@@ -42,6 +42,8 @@ class RunFlags:
     recurring, permuted, rotated, abrupt-drift or gradual-drift"""
     amount: float | None = None
     """how blurry, long-tailed, … the scenario is; for the defaults see docs/streams.md"""
+    protocol: str | None = None
+    """take settings, batch size and class order from a protocol of the field: P0, P1, P2 or P3 (docs/rivals.md)"""
     class_order: str = "sorted"
     """in which order the tasks get the classes: sorted, or seed (shuffled by the seed)"""
     validation: bool = False
@@ -165,6 +167,7 @@ def _variant(flags: RunFlags) -> str:
 def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
     """The flags of a run, and all settings of its learner; the defaults are those of the benchmark."""
     from everlearn import learners
+    from everlearn.experiments.protocol import protocol
     from everlearn.experiments.settings import benchmark_settings
 
     first = in_one_sentence(
@@ -174,6 +177,10 @@ def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
     if first.seeds < 1:
         raise ValueError(f"seeds must be at least 1, not {first.seeds}")
     chosen = benchmark_settings(first.learner, first.stream, first.imbalance is not None)
+    if first.protocol is not None:
+        used = protocol(first.protocol)
+        chosen = used.settings(first.learner, first.stream)
+        first = dataclasses.replace(first, batch_size=used.batch_size, class_order=used.class_order)
     network = chosen.pop("network", "mlp")
     flat = tyro.conf.OmitArgPrefixes
     both = dataclasses.make_dataclass(

@@ -20,6 +20,8 @@ class SweepOptions:
     """only these learners; by default all"""
     streams: tuple[str, ...] = ()
     """only these streams; by default all"""
+    columns: tuple[str, ...] = ()
+    """only these columns of its tables, such as "memory 2000"; by default all"""
     seeds: int | None = None
     """runs of each cell, with seeds 0, 1, …; by default as many as the paper's"""
     quick: bool = False
@@ -39,7 +41,7 @@ class SweepOptions:
 
     def __post_init__(self) -> None:
         # Lists and strings are what people type.
-        for name in ("learners", "streams"):
+        for name in ("learners", "streams", "columns"):
             object.__setattr__(self, name, tuple(getattr(self, name) or ()))
         object.__setattr__(self, "store", Path(self.store))
         if self.data_dir is not None:

@@ -1,6 +1,7 @@
 """The TOML file that defines an experiment: read it and check it.
 
-Every cell of a panel has a row and a column. Its job merges the values of `all`, then the row, then the column.
+Every cell of a panel has a row and a column. Its job merges the values of the panel's `protocol`, if it names one,
+then of `all`, then the row, then the column.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from everlearn import learners
+from everlearn.experiments.protocol import protocol
 from everlearn.experiments.settings import settings_in_force
 from everlearn.import_names import is_import_name
 from everlearn.messages import nearest
@@ -39,6 +41,7 @@ PANEL = {
     "measure": str,
     "reference": str,
     "source": str,
+    "protocol": str,
     "all": dict,
     "rows": dict,
     "columns": dict,
@@ -105,7 +108,11 @@ def _check_panel(panel: Any, name: str) -> None:
         _check_texts(values.get("columns", []), "columns", f"{where}, row {row!r}")
         for column in values.get("columns", ()):
             _check_known(column, "column", panel["columns"], f"{where}, row {row!r}")
-    for row, column, values in cells(panel):
+    try:
+        found = list(cells(panel))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    for row, column, values in found:
         _check_job(values, f"{where}, row {row!r}, column {column!r}")
     _check_published(panel, where)
 
@@ -123,7 +130,16 @@ def cells(panel: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 values |= part
                 settings |= part.get("settings", {})
             values.pop("columns", None)
-            yield row, column, values | {"settings": settings}
+            yield row, column, _in_protocol(panel.get("protocol"), values | {"settings": settings})
+
+
+def _in_protocol(name: str | None, values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a job, after those of the protocol that its panel names."""
+    if name is None or "learner" not in values or "stream" not in values:
+        return values
+    used = protocol(name)
+    settings = used.settings(values["learner"], values["stream"]) | values["settings"]
+    return {"batch_size": used.batch_size, "class_order": used.class_order} | values | {"settings": settings}
 
 
 def _check_keys(given: Any, known: dict[str, Any], wanted: tuple[str, ...], where: str) -> None:

@@ -20,7 +20,8 @@ from everlearn.paper.definition import PAPER, cells, check, parse
 from everlearn.paper.small_version import small_version
 
 __all__ = [
-    "Cell", "Experiment", "NothingLeft", "Panel", "Published", "check_wanted", "experiment", "experiments", "key",
+    "Cell", "Experiment", "NothingLeft", "Panel", "Published", "check_wanted", "comparisons", "experiment",
+    "experiments", "key",
 ]  # fmt: skip
 
 Figure = Literal["table", "lines", "bars"]
@@ -126,7 +127,7 @@ def experiment(name_or_path: str | os.PathLike[str], options: SweepOptions | Non
         definition = small_version(definition)
     if options.seeds is not None and options.seeds < 1:
         raise ValueError(f"seeds must be at least 1, not {options.seeds}")
-    check_wanted([name_or_path, *experiments()], options)
+    check_wanted([name_or_path, *experiments(), *comparisons()], options)
     data_dir = None if options.data_dir is None else str(options.data_dir)
     where: dict[str, Any] = {"device": options.device, "data_dir": data_dir, **_watched(definition)}
     seeds = options.seeds or definition["seeds"]
@@ -137,6 +138,8 @@ def experiment(name_or_path: str | os.PathLike[str], options: SweepOptions | Non
         for row, column, values in cells(panel):
             learner = values["learner"]
             if (learners and learner not in learners) or (streams and values["stream"] not in streams):
+                continue
+            if options.columns and column not in options.columns:
                 continue
             exists = learner in all_learners.registry() or learner not in PAPER
             if not exists:
@@ -197,16 +200,22 @@ def check_wanted(names: Collection[str | os.PathLike[str]], options: SweepOption
             if given not in known:
                 has = "has no" if len(names) == 1 else "has the"
                 raise ValueError(f"{who} {has} {what} {given!r}{nearest(given, known)}")
+    columns = [column for each in definitions for panel in each["panels"] for _, column, _ in cells(panel)]
+    for given in options.columns:
+        if given not in columns:
+            has = "has no" if len(names) == 1 else "has the"
+            raise ValueError(f"{who} {has} column {given!r}{nearest(given, list(dict.fromkeys(columns)))}")
 
 
 def _find(name_or_path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
     given = os.fspath(name_or_path)
-    if given in _paper():
-        return given, _paper()[given]
+    known = _paper() | comparisons()
+    if given in known:
+        return given, known[given]
     path = Path(given)
     if path.suffix != ".toml":
         raise ValueError(
-            f"there is no experiment {given!r}{nearest(given, [*_paper(), 'all'])}; one of your own is a file *.toml"
+            f"there is no experiment {given!r}{nearest(given, [*known, 'all'])}; one of your own is a file *.toml"
         )
     if not path.is_file():
         raise ValueError(
@@ -223,8 +232,18 @@ def _text(path: Path) -> str:
 
 
 @functools.cache
+def comparisons() -> dict[str, dict[str, Any]]:
+    """Definitions by name that are not of the paper: comparisons with other methods. `all` does not run them."""
+    return _definitions("comparisons")
+
+
+@functools.cache
 def _paper() -> dict[str, dict[str, Any]]:
-    folder = files("everlearn.paper").joinpath("experiments")
+    return _definitions("experiments")
+
+
+def _definitions(of: str) -> dict[str, dict[str, Any]]:
+    folder = files("everlearn.paper").joinpath(of)
     read = {
         file.name.removesuffix(".toml"): _checked(file.read_text("utf-8"), file.name)
         for file in folder.iterdir()

@@ -10,7 +10,14 @@ from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.store import Store
 from everlearn.experiments.sweep import Sweep, run_sweep, sweep
 from everlearn.paper.comparison import print_comparison
-from everlearn.paper.experiment import Experiment, NothingLeft, check_wanted, experiment, experiments
+from everlearn.paper.experiment import (
+    Experiment,
+    NothingLeft,
+    check_wanted,
+    comparisons,
+    experiment,
+    experiments,
+)
 
 __all__ = ["Plan", "SweepOptions", "plan", "reproduce"]
 
@@ -27,6 +34,17 @@ class Plan(Sweep):
         return list(dict.fromkeys(learner for each in self.experiments for learner in each.missing))
 
 
+def parts(name: str | os.PathLike[str]) -> list[str | os.PathLike[str]]:
+    """The experiments that a name stands for: `all` of the paper's, or those of a comparison in several parts.
+
+    >>> parts("rivals")
+    ['rivals-P0', 'rivals-P1', 'rivals-P2', 'rivals-P3']
+    """
+    if name == "all":
+        return list(experiments())
+    return [each for each in comparisons() if each.startswith(f"{name}-")] or [name]
+
+
 def plan(name: str | os.PathLike[str], options: SweepOptions | None = None) -> Plan:
     """What `reproduce` would run, with the same arguments; nothing is run or written.
 
@@ -35,14 +53,14 @@ def plan(name: str | os.PathLike[str], options: SweepOptions | None = None) -> P
     5
     """
     options = options or SweepOptions()
-    names = experiments() if name == "all" else [name]
+    names = parts(name)
     check_wanted(names, options)
     chosen = []
     for each in names:
         try:
             chosen.append(experiment(each, options))
         except NothingLeft:
-            if name != "all":
+            if len(names) == 1:
                 raise
     wanted = sweep([job for each in chosen for job in each.jobs()], options.store)
     return Plan(wanted.done, wanted.todo, wanted.failed, tuple(chosen))
@@ -51,7 +69,7 @@ def plan(name: str | os.PathLike[str], options: SweepOptions | None = None) -> P
 def reproduce(name: str | os.PathLike[str], options: SweepOptions | None = None) -> Plan:
     """Run what the store lacks of an experiment, then print the paper's numbers beside ours.
 
-    name: an experiment of the paper, `all`, or a file of your own. Returns the plan from before it ran.
+    name: an experiment of the paper, `all`, `rivals`, or a file of your own. Returns the plan from before it ran.
     """
     options = options or SweepOptions()
     options.check()

@@ -50,6 +50,7 @@ def small_version(definition: dict[str, Any]) -> dict[str, Any]:
 def _make_small(panel: dict[str, Any], first: str) -> None:
     """Move the cells of this stream to Split-Digits, and remove the others."""
     panel.pop("published", None)
+    panel.pop("protocol", None)  # its networks are for larger images
     panel["title"], panel["all"] = _smaller(panel["title"], panel.get("all", {}), first)
     renamed: dict[str, str] = {}
     for group in ("columns", "rows"):

@@ -1,0 +1,103 @@
+"""Protocols by name: network, streams, replay and the settings of each method, as a part of the field uses them.
+
+Figures of one protocol say nothing about another, so that no table has more than one. They are data, in `protocols/`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+from everlearn import learners
+from everlearn.experiments.settings import check_settings
+from everlearn.messages import nearest
+
+__all__ = ["Protocol", "protocol", "protocols"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """How methods are compared in a part of the field.
+
+    batch_size, class_order: of its streams. memory_sizes: by stream, the sizes that papers report.
+    """
+
+    name: str
+    title: str
+    batch_size: int
+    class_order: str
+    memory_sizes: dict[str, tuple[int, ...]]
+    _for_all: dict[str, Any]
+    _of_streams: dict[str, dict[str, Any]]
+    _of_learners: dict[str, dict[str, Any]]
+
+    @property
+    def learners(self) -> list[str]:
+        """The methods it has settings for."""
+        return list(self._of_learners)
+
+    def settings(self, learner: str, stream: str) -> dict[str, Any]:
+        """The settings of a method on a stream, the network's name included.
+
+        >>> protocol("P1").settings("onpro", "split-cifar10")["replayed"]
+        64
+        """
+        for what, given, known in (
+            ("learner", learner, self.learners),
+            ("stream", stream, self.memory_sizes),
+        ):
+            if given not in known:
+                raise ValueError(f"the protocol {self.name} has no {what} {given!r}{nearest(given, known)}")
+        fields = {field.name for field in dataclasses.fields(learners.find(learner).Settings)} | {"network"}
+        common = self._for_all | self._of_streams[stream]
+        return {name: value for name, value in common.items() if name in fields} | self._of_learners[learner]
+
+
+def protocols() -> list[str]:
+    """The names of all protocols.
+
+    >>> protocols()
+    ['P0', 'P1', 'P2', 'P3']
+    """
+    return sorted(_protocols())
+
+
+def protocol(name: str) -> Protocol:
+    """The protocol of this name."""
+    if name not in _protocols():
+        raise ValueError(f"there is no protocol {name!r}{nearest(name, protocols())}")
+    return _protocols()[name]
+
+
+@functools.cache
+def _protocols() -> dict[str, Protocol]:
+    folder = files("everlearn.experiments").joinpath("protocols")
+    found = [file for file in folder.iterdir() if file.name.endswith(".toml")]
+    return {
+        file.name.removesuffix(".toml"): read_protocol(file.read_text("utf-8"), file.name) for file in found
+    }
+
+
+def read_protocol(text: str, file: str) -> Protocol:
+    """The protocol in the text of such a file, with the settings of every method on every stream checked."""
+    data = tomllib.loads(text)
+    made = Protocol(
+        file.removesuffix(".toml"),
+        data["title"],
+        data["batch_size"],
+        data["class_order"],
+        {stream: tuple(values["memory_sizes"]) for stream, values in data["streams"].items()},
+        data["all"],
+        {stream: values["settings"] for stream, values in data["streams"].items()},
+        data["learners"],
+    )
+    for learner in made.learners:
+        for stream in made.memory_sizes:
+            try:
+                check_settings(learner, made.settings(learner, stream))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{file}, [learners.{learner}] on {stream}: {error}") from None
+    return made

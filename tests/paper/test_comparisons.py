@@ -1,0 +1,58 @@
+"""The comparison with methods of today: its parts, and how a part of it is chosen."""
+
+import pytest
+
+from everlearn.experiments.options import SweepOptions
+from everlearn.experiments.protocol import protocol
+from everlearn.experiments.runner import open_run
+from everlearn.paper.experiment import comparisons, experiment, experiments
+from everlearn.paper.reproduce import parts, plan
+
+TODAY = {"er-ace", "der++", "scr", "pcr", "gdumb", "ocm", "onpro", "gsa", "mose", "mkd", "ccl-dc"}
+
+
+def test_no_part_has_two_protocols_and_all_leaves_them_out():
+    assert parts("all") == experiments() and not set(experiments()) & set(comparisons())
+    for name, definition in comparisons().items():
+        assert {panel["protocol"] for panel in definition["panels"]} == {name.removeprefix("rivals-")}
+
+
+def test_every_method_is_in_ours_and_in_the_protocol_of_its_authors():
+    assert {job.learner for job in experiment("rivals-P0").jobs()} >= TODAY
+    assert {job.learner for job in experiment("rivals-P1").jobs()} >= TODAY - {"scr", "gdumb"}
+    assert {job.learner for job in experiment("rivals-P3").jobs()} >= {"scr", "pcr", "gdumb"}
+
+
+def test_a_job_has_the_settings_of_its_protocol_and_of_its_column():
+    (cell,) = (
+        experiment(
+            "rivals-P1",
+            SweepOptions(learners=["mose"], streams=["split-cifar100-10"], columns=["memory 5000"], seeds=1),
+        )
+        .panels[0]
+        .cells[:1]
+    )
+    (job,) = cell.jobs
+    expected = protocol("P1").settings("mose", "split-cifar100-10") | {"memory_size": 5000}
+    assert job.settings == expected and job.class_order == "seed" and job.batch_size == 10
+    assert (cell.published.mean, cell.published.source) == (55.9, "Yan et al., CVPR 2024, all experts")
+
+
+def test_columns_choose_a_part_and_an_unknown_one_is_refused(tmp_path):
+    options = SweepOptions(columns=["memory 2000"], learners=["gsa"], store=tmp_path / "none.sqlite")
+    jobs = plan("rivals", options).todo
+    assert {(job.settings["memory_size"], job.stream, job.seed) for job in jobs} == {
+        (2000, "split-cifar100-10", seed) for seed in range(3)
+    }
+    with pytest.raises(ValueError, match="has the column 'memory 20'; did you mean 'memory 2"):
+        plan("rivals", SweepOptions(columns=["memory 20"], store=tmp_path / "none.sqlite"))
+
+
+def test_in_small_every_method_learns_a_batch_of_digits():
+    options = SweepOptions(quick=True, seeds=1, device="cpu")
+    jobs = {job.learner: job for job in experiment("rivals-P0", options).jobs()}
+    assert set(jobs) >= TODAY
+    for job in jobs.values():
+        run = open_run(job)
+        x, y, t = next(iter(run.stream))
+        run.learner.observe(x, y, t)
