@@ -92,7 +92,13 @@ DATA = {
 
 SMALL: dict[str, Any] = {"hidden": 8, "embedding": 4, "memory_size": 12, "waiting": 5, "comparisons": 2}
 SMALL |= {"comparison_size": 3, "candidates": 6, "tasks": 3, "latent": 3, "draws": 2, "added": 3}
-SMALL |= {"short_term_memory": 6, "generative_steps": 2, "discriminative_steps": 2, "averaging": 0.5, "passes": 2}
+SMALL |= {
+    "short_term_memory": 6,
+    "generative_steps": 2,
+    "discriminative_steps": 2,
+    "averaging": 0.5,
+    "passes": 2,
+}
 
 
 def make(name: str, network: Any = "mlp", seed: int = 0, **settings: Any) -> Any:
