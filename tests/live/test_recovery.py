@@ -216,6 +216,32 @@ def test_an_unfinished_new_folder_is_made_again(tmp_path):
         assert live.learner.seed == 3
 
 
+def test_a_folder_that_is_gone_is_an_error_in_words_and_none_at_exit(tmp_path):
+    here = str(Path(__file__).parent)
+    script = f"""
+import os, shutil, sys
+sys.path[:0] = [{str(ROOT / "tests")!r}, {here!r}]
+from live_batches import batch, cope
+from everlearn import open_live
+from everlearn.live import LiveError
+
+os.chdir({str(tmp_path)!r})
+live = open_live("live", cope())
+os.chdir("/")
+live.observe(*batch(0))
+print(live.save())
+shutil.rmtree(live.folder)
+try:
+    live.save()
+except LiveError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[0] == "1"
+    assert "can't be read (No such file or directory)" in done.stdout.splitlines()[1]
+    assert done.stderr == ""
+
+
 def test_another_environment_is_said(live, tmp_path):
     teach(live, range(2))
     killed = copy_as_killed(live, tmp_path / "killed")

@@ -36,7 +36,7 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # the process may change its working folder
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / LOCK).open("ab")
@@ -197,7 +197,10 @@ def _name(position: int) -> str:
 
 
 def _positions(folder: Path) -> list[int]:
-    found = (SNAPSHOT.fullmatch(file.name) for file in folder.iterdir())
+    try:
+        found = [SNAPSHOT.fullmatch(name) for name in os.listdir(folder)]
+    except OSError as error:
+        raise LiveError(f"{folder} can't be read ({error.strerror}): check the disk") from None
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import platform
 import time
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 from everlearn import __version__
+from everlearn.checkpoint import CheckpointError
 from everlearn.core.learner import Learner
 from everlearn.live.folder import ABOUT, Folder
 from everlearn.live.journal import Journal, LiveError
@@ -142,12 +144,16 @@ def _environment(learner: Learner) -> dict[str, Any]:
 
 
 def _close_at_exit(live: Live) -> None:
-    """Close a live learner when the interpreter exits, if it is still open then."""
+    """Close a live learner when the interpreter exits, if it is still open then.
+
+    Errors are ignored: every change is in the journal, and the next opening replays what a snapshot would have saved.
+    """
     reference = weakref.ref(live)
 
     def close() -> None:
         still = reference()
         if still is not None:
-            still.close()
+            with contextlib.suppress(LiveError, CheckpointError):
+                still.close()
 
     atexit.register(close)
