@@ -317,6 +317,25 @@ def test_a_rollback_gives_the_state_of_then(live, tmp_path):
         same_state(again.learner.state_dict(), states[11])
 
 
+def test_a_rollback_that_fails_changes_nothing(live, monkeypatch):
+    teach(live, range(7))
+    state = live.learner.state_dict()
+
+    def full(*_):
+        raise LiveError("the disk is full")
+
+    for place, name in ((live._storage.folder, "write"), (live._storage.journal, "cut")):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, full)
+            with pytest.raises(LiveError, match="the disk is full"):
+                live.rollback(5)
+        same_state(live.learner.state_dict(), state)
+        assert live.position == 7
+    teach(live, [7])
+    live.rollback(7)
+    same_state(live.learner.state_dict(), state)
+
+
 # Formats.
 
 

@@ -291,7 +291,14 @@ class Live:
         self._between_changes(lambda: self._roll_back(int(position)))
 
     def _roll_back(self, position: int) -> None:
-        model = self._storage.rollback(self._model, position)
+        try:
+            model = self._storage.rollback(self._model, position)
+        except LiveError:
+            self._use(self._storage.recover(self.learner, ""))  # as before
+            raise
+        self._use(model)
+
+    def _use(self, model: Model) -> None:
         model.statistics.drift = self._model.statistics.drift
         self._writer.model = model
         self._publisher.replace(model)
