@@ -348,6 +348,7 @@ def test_a_learner_that_was_changed_by_itself_is_noticed(live):
 def test_errors_of_opening_are_sentences(tmp_path):
     with pytest.raises(LiveError, match=r"holds no learner yet: give one, open_live\(folder, CoPE\(...\)\)"):
         open_live(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     with pytest.raises(ValueError, match="takes a learner such as CoPE"):
         open_live(tmp_path / "new", "cope")
     with pytest.raises(ValueError, match="snapshot_every is a whole number of at least 1, not 0"):

@@ -65,6 +65,8 @@ def open_live(
         raise ValueError(f"open_live takes a learner such as CoPE(...), not {shortened(learner)}")
     if not is_whole(snapshot_every, least=1):
         raise ValueError(f"snapshot_every is a whole number of at least 1, not {shortened(snapshot_every)}")
+    if learner is None and not holds_learner(folder, journal):
+        raise LiveError(f"{os.fspath(folder)} holds no learner yet: give one, open_live(folder, CoPE(...))")
     database = Database(str(journal), Path(folder).resolve().name) if is_postgres(journal) else None
     try:
         place = Folder(folder) if database is None else PostgresFolder(folder, database)
@@ -73,8 +75,6 @@ def open_live(
             database.close()
         raise
     try:
-        if place.is_new and learner is None:
-            raise LiveError(f"{place.path} holds no learner yet: give one, open_live(folder, CoPE(...))")
         if not place.is_new and learner is not None and (learner.batches or len(learner.waiting)):
             raise LiveError(
                 f"{place.path} holds a learner already, and the given one has learnt, too: "
