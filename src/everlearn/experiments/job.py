@@ -66,10 +66,13 @@ class Job:
 
     def open_stream(self) -> Stream:
         """The stream of this job."""
+        return self._stream(self.seed)
+
+    def _stream(self, seed: int) -> Stream:
         options = {name: getattr(self, name) for name in DEFAULTS}
         if self.own is not None and self.own.stream is not None:
-            return open_own(self.own.stream, self.stream, self.seed, options)
-        return stream(self.stream, seed=self.seed, **options)
+            return open_own(self.own.stream, self.stream, seed, options)
+        return stream(self.stream, seed=seed, **options)
 
     @property
     def kind(self) -> type[Learner] | None:
@@ -101,7 +104,7 @@ class Job:
         fields = (self.stream, self.imbalance, self.scenario, self.amount, self.validation, self.data_dir)
         made_by = None if self.own is None else self.own.stream
         if (*fields, made_by) not in _samples:
-            _samples[(*fields, made_by)] = dataclasses.replace(self, seed=0).open_stream().samples or 0
+            _samples[(*fields, made_by)] = self._stream(seed=0).samples or 0
         return horizon.epochs * _samples[(*fields, made_by)]
 
     def plain(self) -> dict[str, Any]:
