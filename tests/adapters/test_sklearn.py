@@ -229,7 +229,8 @@ def test_what_is_refused_leaves_the_model_as_it_was(blobs):
 
 def test_a_learner_that_would_diverge_says_so():
     x = np.array([[1e6], [-1e6]] * 20)
-    model = OnlineClassifier("finetune", random_state=0, settings={"learning_rate": 1e6, "clip": None})
+    settings = {"learning_rate": 1e6, "clip": None, "standardise": False}
+    model = OnlineClassifier("finetune", random_state=0, settings=settings)
     with pytest.raises(ValueError, match="would make the network's weights infinite or NaN.*scale x"):
         model.fit(x, [0, 1] * 20)
 

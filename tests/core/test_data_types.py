@@ -130,7 +130,8 @@ def test_the_resnet_takes_images_of_any_size(shape):
 
 
 def test_an_identity_moves_prototypes_in_the_samples_own_space():
-    learner = CoPE("identity", memory_size=10, momentum=0.5, device="cpu")
+    plain = {"standardise": False, "class_means": False}
+    learner = CoPE("identity", memory_size=10, momentum=0.5, device="cpu", **plain)
     learner.observe(torch.tensor([[3.0, 4.0], [0.0, 2.0]]), ["a", "b"])
     before = learner.prototypes
     learner.observe(torch.tensor([[3.0, 4.0], [1.0, 1.0]]), ["c", "c"])
@@ -252,3 +253,29 @@ def test_a_stream_of_sequences_is_run_like_any_other():
     x, y = data(sequence, 80, 0)
     source = as_stream((x, y), tests=data(sequence, 40, 1))
     assert run(make("cope", network=Recurrent(), learning_rate=0.1), source).accuracy > 0.8
+
+
+def test_by_default_an_identity_predicts_by_the_class_means_of_standardised_samples(tmp_path):
+    """The slow reference keeps every standardised sample; a batch is scaled by what was seen up to it."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 5, generator=generator) * torch.tensor([1.0, 10, 0.1, 1, 1]) + 3
+    y = [label for label in "abc" for _ in range(20)]
+    learner, other = (CoPE("identity", memory_size=10, device="cpu") for _ in range(2))
+    kept = {label: [] for label in "abc"}
+    for start in range(0, 60, 4):
+        learner.observe(x[start : start + 4], y[start : start + 4])
+        for row, label in zip(learner.embed(x[start : start + 4]), y[start : start + 4], strict=True):
+            kept[label].append(row)
+    for label, rows in kept.items():
+        torch.testing.assert_close(learner.prototypes[label], torch.stack(rows).mean(0))
+    means = torch.stack([torch.stack(rows).mean(0) for rows in kept.values()])
+    nearest = (learner.embed(x) @ torch.nn.functional.normalize(means).T).argmax(1)
+    assert learner.predict(x) == ["abc"[place] for place in nearest]
+    learner.save(tmp_path / "state")
+    assert load(tmp_path / "state", device="cpu").predict(x) == learner.predict(x)
+    other.observe(x[:4], list("aadd"))
+    learner.forget("a")
+    assert learner.prototype_memory.samples.tolist() == [20, 20]
+    learner.merge(other)  # from now on, the means of the exemplars of both
+    assert learner.classes == ["b", "c", "a", "d"]
+    assert learner.prototype_memory.samples.tolist() == list(learner.memory.counts().values())

@@ -100,6 +100,8 @@ class CoPEClassifier(SklearnClassifier):
         Temperature τ of the PPP-loss; lower values concentrate it on the most similar prototypes.
     momentum
         Share of a prototype that stays when a batch updates it. Lower values adapt faster.
+    class_means
+        Let the prototype of a class be the mean of its features; for features that stay fixed.
     embedding
         Size of the embedding; by default that of the network (100 for the MLP).
     renormalise
@@ -117,7 +119,18 @@ class CoPEClassifier(SklearnClassifier):
     replayed
         Samples replayed in each iteration; by default as many as the batch has.
     averaging
-        Decay per batch of averaged weights that are used for prediction; 0 uses the current weights.
+        Decay per batch of averaged weights that are used for prediction; 0 uses the current weights. None here
+        and below: a value that suits the first samples, rows or images.
+    blend
+        Predict with the current and the averaged weights, by how well each predicted lately.
+    new_share
+        Share of a step that the new samples have, however many are replayed; 0 means by their number.
+    half_life
+        Samples of a class after which a stored one counts half; 0 means that they do not age.
+    calibration
+        Fit probabilities to predictions of new samples: `"none"`, `"temperature"` or `"full"`.
+    standardise
+        Scale every feature to mean 0 and standard deviation 1 over the samples seen so far.
     clip
         Largest length of an SGD step; longer steps are shortened to it. None means no limit.
     threads
@@ -160,14 +173,20 @@ class CoPEClassifier(SklearnClassifier):
         memory_size: int = 2000,
         temperature: float = 0.1,
         momentum: float = 0.99,
+        class_means: bool | None = None,
         embedding: int | None = None,
         renormalise: bool = False,
-        pseudo_prototypes: bool = True,
+        pseudo_prototypes: bool | None = None,
         gradient: Gradient = "released",
         reference_batch: int | None = None,
         recalibrate: bool = False,
         replayed: int | None = None,
-        averaging: float = 0.0,
+        averaging: float | None = None,
+        blend: bool | None = None,
+        new_share: float | None = None,
+        half_life: int | None = None,
+        calibration: str | None = None,
+        standardise: bool | None = None,
         clip: float | None = None,
         threads: int = 1,
         optimizer: str = "sgd",

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from everlearn.cli import real_streams
 from everlearn.cli.flags import in_one_sentence
 from everlearn.experiments.options import SweepOptions
 from everlearn.paper.reproduce import plan, reproduce
@@ -23,7 +24,8 @@ class ReproduceFlags:
 
     experiment: tyro.conf.Positional[str]
     """balanced, buffer, imbalanced, pseudo-prototypes, batch-size, resources, momentum, low-capacity,
-    beyond, rivals, all (but rivals), or a file *.toml of your own"""
+    beyond, rivals, all (but rivals), or a file *.toml of your own; real-streams compares with other libraries on
+    streams of records"""
     run: Annotated[SweepOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=SweepOptions)
     dry_run: bool = False
     """print what would run and how long it would take, and run nothing"""
@@ -34,6 +36,8 @@ def command(words: list[str]) -> int:
     flags = in_one_sentence(lambda: tyro.cli(ReproduceFlags, args=words, prog="everlearn reproduce"))
     options = flags.run
     options.check()
+    if flags.experiment == real_streams.NAME:
+        return real_streams.show_scoreboard(options, flags.dry_run)
     if flags.dry_run:
         from everlearn.experiments.estimate import describe
 

@@ -32,6 +32,8 @@ def prediction_prototypes(learner: Learner) -> Tensor:
     """The prototypes used for predictions, `[classes, d]`: the evolving ones, or means of the exemplars."""
     held: Any = learner.prototype_memory
     evolving: Tensor = held.vectors[: len(learner.labels)]
+    if learner.options.class_means:
+        return to_unit_length(evolving)[0]
     if not learner.settings.recalibrate:
         return evolving
     age = learner.batches - held.computed_at
@@ -50,8 +52,8 @@ def _from_exemplars(learner: Learner, otherwise: Tensor) -> Tensor:
 def class_sums(learner: Learner, features: Callable[[Tensor], Tensor]) -> Tensor:
     """The sum of the features of the exemplars of each class, `[classes, d]`."""
     rows, slots = (torch.from_numpy(part).to(learner.device) for part in learner.memory.kept())
-    parts = [features(as_input(learner.memory.recall(chunk))) for chunk in torch.split(rows, CHUNK)]
-    found = torch.cat(parts)
+    chunks = (learner.prepared(as_input(learner.memory.recall(part))) for part in torch.split(rows, CHUNK))
+    found = torch.cat([features(chunk) for chunk in chunks])
     return found.new_zeros(len(learner.labels), found.shape[1]).index_add_(0, slots, found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from everlearn.core.plan import Plan
@@ -15,16 +16,26 @@ from everlearn.transaction import current
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["changing_parts", "learn_batch", "learnt_tensors", "settle", "tensors_replaced"]
+__all__ = ["changing_parts", "learn_batch", "learnt_tensors", "settle", "tensors_replaced", "weights"]
 
 
 def changing_parts(learner: Learner) -> list[object]:
     """The objects whose attributes change while learning; a transaction can undo these changes."""
     parts = (
         *(learner, learner.labels, learner.waiting, learner.memory),
-        *(learner.prototype_memory, learner.head),
+        *(learner.prototype_memory, learner.head, learner.standardisation, learner.calibration),
     )
     return [part for part in parts if part is not None]
+
+
+def weights(learner: Learner, new: int, old: int) -> Tensor | None:
+    """How much the gradient of each sample of B_n ∪ B_M counts, with `new_share`, `[samples, 1]`; None: all 1."""
+    share = learner.options.new_share
+    if not share or not old:
+        return None
+    both = new + old
+    parts = [(new, 2 * share * both / new), (old, 2 * (1 - share) * both / old)]
+    return torch.cat([torch.full((size, 1), weight, device=learner.device) for size, weight in parts])
 
 
 def learnt_tensors(learner: Learner) -> list[Tensor]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from everlearn.atomic_write import replace_file
+from everlearn.core.calibration import calibrated
 from everlearn.core.images import with_mirror_image
 from everlearn.core.locking import synchronized
 from everlearn.core.prediction import NotLearntYet, evaluate
@@ -72,11 +73,11 @@ class _Predictor(nn.Module):
 
     def __init__(self, frozen: Learner) -> None:
         super().__init__()
-        self.network = frozen.predictor
+        self.network, self.current = frozen.predictor, frozen.network  # with `blend` both predict
         self._frozen = frozen
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        scores = with_mirror_image(self._frozen, as_input(x))
+        scores = calibrated(self._frozen, self._frozen.prepared(as_input(x)), with_mirror_image)
         index, least = scores.argmax(1), self._frozen.rejection_threshold
         if least is not None:
             index = torch.where(scores.amax(1) >= least, index, UNKNOWN_NUMBER)

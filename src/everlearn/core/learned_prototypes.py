@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["descend", "fit_with_prototypes"]
 
 
-def fit_with_prototypes(learner: Learner, x: Tensor, slots: Tensor) -> Tensor:
-    """One SGD step of network and prototypes on the cross-entropy over these; returns the embeddings before it."""
+def fit_with_prototypes(learner: Learner, x: Tensor, slots: Tensor, weights: Tensor | None = None) -> Tensor:
+    """One SGD step of network and prototypes on the cross-entropy over these; returns the embeddings before it.
+
+    weights: how much the gradient of each sample counts for the network, `[samples, 1]`.
+    """
     held, settings = learner.prototype_memory, learner.settings
     assert held is not None
     prototypes, seen = held.in_use()
@@ -29,7 +32,7 @@ def fit_with_prototypes(learner: Learner, x: Tensor, slots: Tensor) -> Tensor:
         "temperature": settings.temperature,
         "seen": seen,
     }
-    features = learner.fit_embedding(x, proxy, **batch)
+    features = learner.fit_embedding(x, proxy, weights, **batch)
     descend(held, proxy.prototype_gradient(features, **batch), settings.learning_rate)
     return features
 

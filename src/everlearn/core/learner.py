@@ -27,10 +27,12 @@ from everlearn.core import (
     state,
     validation,
 )
+from everlearn.core.calibration import Calibration
 from everlearn.core.delayed_labels import WaitingSamples
 from everlearn.core.export import export_predictor
 from everlearn.core.forget import drop_class, forget_label
 from everlearn.core.images import ImageChanges
+from everlearn.core.input_kind import Options
 from everlearn.core.locking import LearnerLock
 from everlearn.core.merge import merge_learner, merge_memory
 from everlearn.core.plan import Plan
@@ -38,6 +40,7 @@ from everlearn.core.prediction import NotLearntYet
 from everlearn.core.settings import Settings, make_settings
 from everlearn.core.signature import describe
 from everlearn.core.snapshot import take_snapshot
+from everlearn.core.standardisation import Standardisation
 from everlearn.memory.labels import Label, LabelTable
 from everlearn.memory.prototypes import Prototypes
 from everlearn.networks import as_input, to_unit_length
@@ -81,11 +84,17 @@ class Learner(ABC):
     sample_type: torch.dtype | None = None
     images: ImageChanges | None = None
     average: WeightAverage | None = None
+    standardises: ClassVar[bool] = True  # whether the method works with standardised samples
+    input_kind: str | None = None  # what the first batch looks like (input_kind.py), and the options for it
+    options: Options = Options()
+    standardisation: Standardisation | None = None
+    calibration: Calibration | None = None
     rejection_threshold: float | None = None
     batches = samples = 0
     newest = 0  # the number of batches before the newest class arrived
     accepted_sizes: frozenset[int] = frozenset()  # batch sizes that the network is known to accept
     network_draws = False  # whether the network draws random numbers in training mode, like dropout
+    has_modes = True  # whether the network may compute something else in evaluation mode
     has_buffers = False  # whether the network has buffers, and those that must stay finite
     finite_buffers: tuple[Tensor, ...] = ()
 
@@ -123,6 +132,7 @@ class Learner(ABC):
         validation.try_forward(self, x)
         self.check_task(t, "observe")
         setup.prepare_classes(self, x, new)
+        setup.note_new_samples(self, x, labels)
         plan = self.plan(labels)
         self.count(len(x))
         execution.learn_batch(self, x, plan)
@@ -162,7 +172,8 @@ class Learner(ABC):
     def learn(self, x: Tensor, plan: Plan) -> None:
         """Everything done with one batch on the device, in tensor operations only: a CUDA graph captures this."""
         outcomes: list[Any] = []
-        replayed = None if plan.rows is None else self.memory.recall(plan.rows)
+        replayed = None if plan.rows is None else self.prepared(self.memory.recall(plan.rows))
+        samples, x = x, self.prepared(x)
         for i in range(self.settings.iterations):
             if replayed is None:
                 outcomes.append(self.step(x, plan.slots))
@@ -176,9 +187,9 @@ class Learner(ABC):
         with torch.inference_mode():
             self.after_steps(plan, outcomes)
             if plan.keep is not None:
-                self.memory.write(x, plan.keep)
+                self.memory.write(samples, plan.keep)
         if self.average is not None and plan.age is not None:
-            self.average.follow(self.settings.averaging, plan.age)
+            self.average.follow(self.options.averaging, plan.age)
 
     @abstractmethod
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Any:
@@ -199,19 +210,27 @@ class Learner(ABC):
     logits = softmax.logits
     fit = softmax.fit
     seeded = setup.seeded
+    weights = execution.weights
 
-    def fit_embedding(self, x: Tensor, loss: Any, **arguments: Any) -> Tensor:
+    def fit_embedding(self, x: Tensor, loss: Any, weights: Tensor | None = None, **arguments: Any) -> Tensor:
         """One SGD step on a loss of the unit-length embeddings of x; returns the embeddings before the step.
 
         loss: a function of the embeddings and these arguments, with a closed-form `gradient`, as `ppp_loss` has.
+        weights: how much the gradient of each sample counts, `[samples, 1]`.
         """
         forward = self.sgd.forward(as_input(x))
         features, lengths = to_unit_length(forward.output)
         if not self.parameters:  # a fixed embedding
             return features
         slope = loss.gradient(features, **arguments)
+        if weights is not None:
+            slope = slope * weights
         forward.descend((slope - features * (features * slope).sum(1, keepdim=True)) / lengths)
         return features
+
+    def prepared(self, x: Tensor) -> Tensor:
+        """Samples as the network gets them: standardised, if the learner does that."""
+        return x if self.standardisation is None else self.standardisation(x)
 
     def descend(self, loss: Tensor) -> None:
         """One SGD step on a loss, by autograd; nothing where the network has nothing to train."""
@@ -251,6 +270,7 @@ class Learner(ABC):
 
     # For methods to override. These defaults are functions of a learner, too.
     scores = softmax.scores
+    scores_with = softmax.scores_with
     features = softmax.features
     install = softmax.install
     check_task = validation.check_task
@@ -301,4 +321,4 @@ class Learner(ABC):
 
     def replay_size(self, batch: int) -> int:
         """How many exemplars are drawn for each iteration on a batch of this size."""
-        return getattr(self.settings, "replayed", None) or batch
+        return getattr(self.settings, "replayed", None) or max(batch, self.options.replayed or 0)

@@ -63,6 +63,8 @@ def _merge(learner: Learner, other: Learner) -> None:
 def merge_memory(learner: Learner, other: Any, slots: NDArray[np.int64]) -> None:
     """Merge what another learner stores. slots: the slot here of each of its classes; all are open."""
     learner.memory.merge(other.memory, slots)
+    if learner.standardisation is not None:
+        learner.standardisation.merge(other.standardisation)
     learner.newest += other.batches  # they count from now on, but this network has not learnt from them
     learner.refresh_means()
 
@@ -87,5 +89,8 @@ def _check(learner: Learner, other: Learner) -> None:
         raise ValueError(
             f"{name}.merge takes a learner of the same samples: {shapes[0]} here, {shapes[1]} there"
         )
+    if learner.options != other.options:
+        kinds = f"{learner.input_kind} here, {other.input_kind} there"
+        raise ValueError(f"{name}.merge takes a learner of the same kind of samples: {kinds}")
     check_room(learner, len(learner.labels) + len(learner.labels.new(other.classes)))
     learner.check_merge(other)

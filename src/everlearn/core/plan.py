@@ -81,5 +81,5 @@ def plan_shape(learner: Learner, batch: int) -> tuple[Hashable, ...]:
         settings.colour > 0,
         settings.cutout > 0,
         settings.mixing > 0,
-        settings.averaging > 0,
+        bool(settings.averaging),
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from everlearn.core.calibration import calibrated
 from everlearn.core.images import with_mirror_image
 from everlearn.core.rejection import AT_MOST, reject, threshold
 from everlearn.core.validation import check_samples
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
 __all__ = ["CHUNK", "Diverged", "NotLearntYet", "embed", "evaluate", "predict", "predict_proba"]
+
+Result = TypeVar("Result")
 
 CHUNK = 1000  # samples per forward pass, which bounds the memory that a prediction needs
 
@@ -59,7 +62,7 @@ def scored(learner: Learner, x: Any, method: str = "predict") -> Tensor:
     name = type(learner).__name__
     if not learner.labels:
         raise NotLearntYet(f"{name} has seen no label yet: observe a batch first, then predict")
-    scores = in_chunks(learner, x, method, lambda part: with_mirror_image(learner, part))
+    scores = in_chunks(learner, x, method, lambda part: calibrated(learner, part, with_mirror_image))
     if scores.isnan().any():
         raise Diverged(
             f"{name} gives NaN for these samples: its network has diverged, so start again with scaled samples "
@@ -77,9 +80,8 @@ def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor]
     learner.settle()
     parts = torch.split(check_samples(learner, x, method), CHUNK)
     try:
-        return evaluate(
-            learner, lambda: torch.cat([function(as_input(part.to(learner.device))) for part in parts])
-        )
+        inputs = (learner.prepared(as_input(part.to(learner.device))) for part in parts)
+        return evaluate(learner, lambda: torch.cat([function(part) for part in inputs]))
     except Exception as error:
         if isinstance(learner.given, str):
             raise
@@ -88,17 +90,17 @@ def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor]
 
 
 @torch.no_grad()
-def evaluate(learner: Learner, function: Callable[[], Tensor]) -> Tensor:
-    """Call a function while the network is in evaluation mode."""
-    network = learner.predictor
-    training = network.training
+def evaluate(learner: Learner, function: Callable[[], Result]) -> Result:
+    """Call a function while the networks that predict are in evaluation mode."""
+    networks = [learner.network, learner.predictor] if learner.options.blend else [learner.predictor]
+    training = [network for network in networks if network.training and learner.has_modes]
     with computing_with(learner.settings.threads):
-        if training:
+        for network in training:
             network.eval()
         try:
             return function()
         finally:
-            if training:
+            for network in training:
                 network.train()
 
 

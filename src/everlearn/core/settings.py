@@ -16,6 +16,7 @@ from everlearn.training.views import AUGMENTATIONS
 
 __all__ = [
     "OWN_FUNCTION",
+    "BalancedReplaySettings",
     "ReplaySettings",
     "Settings",
     "SoftmaxMemorySettings",
@@ -42,6 +43,8 @@ class Settings:
     """samples that `ask` stores until `tell` gives their labels; the oldest are dropped first"""
     clip: float | None = None
     """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
+    standardise: bool | None = None
+    """scale every feature to mean 0 and deviation 1 over the samples seen; None: for rows and embeddings only"""
     threads: int = 1
     """threads used for computation, whatever the process uses; more than one helps large networks"""
     optimizer: str = "sgd"
@@ -135,7 +138,7 @@ class ReplaySettings(Settings):
     """the side of a square, in pixels, that is blacked out at a random place of every image; 0 for none"""
     mixing: float = 0.0
     """up to this share of another image of the batch in every image, which keeps its own label; 0 for none"""
-    averaging: float = 0.0
+    averaging: float | None = 0.0
     """decay per batch of the averaged weights used for predictions; 0 for no averaging"""
     mirrored: bool = False
     """predict with the mean score of each image and its mirror image"""
@@ -151,7 +154,31 @@ class ReplaySettings(Settings):
         self._check("colour", 0 <= self.colour <= 1, "at least 0 and at most 1")
         self._check("cutout", self.cutout >= 0, "at least 0")
         self._check("mixing", 0 <= self.mixing < 1, "at least 0 and below 1")
-        self._check("averaging", 0 <= self.averaging < 1, "at least 0 and below 1")
+        share = self.averaging
+        self._check("averaging", share is None or 0 <= share < 1, "at least 0 and below 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class BalancedReplaySettings(ReplaySettings):
+    """The settings of replay from a class-balanced memory. None: a value that suits the kind of input."""
+
+    averaging: float | None = None
+    """decay per batch of the averaged weights used for predictions; 0: no averaging; None: 0.99 for rows, else 0"""
+    blend: bool | None = None
+    """predict with the current and the averaged weights, by how well each predicted lately; None: for rows"""
+    new_share: float | None = None
+    """share of a step that the new samples have, however many are replayed; 0: by their number; None: 0.5 for rows"""
+    half_life: int | None = None
+    """samples of a class after which an exemplar counts half; 0: all count the same; None: 125 for rows, else 0"""
+    calibration: str | None = None
+    """fit probabilities to predictions of new samples: none, temperature, full (biases, too); None: full for rows"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("new_share", self.new_share is None or 0 <= self.new_share < 1, "at least 0 and below 1")
+        self._check("half_life", self.half_life is None or self.half_life >= 0, "at least 0")
+        known = (None, "none", "temperature", "full")
+        self._check("calibration", self.calibration in known, "none, temperature, full or None")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from everlearn.core import validation
+from everlearn.core.calibration import Calibration, outputs
 from everlearn.core.images import ImageChanges
+from everlearn.core.input_kind import choose_options, kind_of
+from everlearn.core.prediction import evaluate
 from everlearn.core.settings import ReplaySettings
+from everlearn.core.standardisation import Standardisation
 from everlearn.memory.labels import Label
-from everlearn.networks import trunk
+from everlearn.networks import MLP, SoftmaxNetwork, as_input, trunk
 from everlearn.randomness import DrawFrom
 from everlearn.training.averaging import WeightAverage
 from everlearn.training.optimizers import make_optimizer
@@ -24,11 +28,16 @@ __all__ = [
     "add_classes",
     "begin",
     "build_trunk",
+    "note_new_samples",
     "prepare_classes",
     "prepare_network",
     "seeded",
     "use_network",
 ]
+
+
+# Modules that compute the same in training and in evaluation mode.
+SAME_IN_BOTH_MODES = (nn.Flatten, nn.Linear, nn.ReLU, nn.Sequential, MLP, SoftmaxNetwork)
 
 
 @atomic
@@ -48,9 +57,28 @@ def prepare_classes(learner: Learner, x: Tensor, new: list[Label]) -> None:
         learner.open_classes(len(learner.labels))
 
 
+def note_new_samples(learner: Learner, x: Tensor, labels: list[Label]) -> None:
+    """Compare predictions with the labels of new samples, then let the scale follow them. Before they are learnt."""
+    if learner.calibration is not None and learner.batches:
+        with torch.inference_mode():
+            new = learner.prepared(as_input(x.to(learner.device)))
+            scores = evaluate(learner, lambda: outputs(learner, new))
+        learner.calibration.record([part.cpu() for part in scores], learner.labels.slots(labels))
+    if learner.standardisation is not None:
+        learner.standardisation.update(x)
+
+
 def begin(learner: Learner, x: Tensor) -> None:
     """Build the network and allocate the memory for samples like those of the first batch."""
     shape = tuple(x.shape[1:])
+    learner.input_kind = learner.input_kind or kind_of(x, learner.given)
+    learner.options = choose_options(learner, learner.input_kind)
+    if learner.options.standardise:
+        learner.standardisation = Standardisation(shape, learner.device)
+    if learner.options.blend or learner.options.calibration != "none":
+        learner.calibration = Calibration(learner.options)
+    if learner.options.half_life:
+        learner.memory.half_life = learner.options.half_life
     if isinstance(learner.settings, ReplaySettings):
         learner.images = ImageChanges(learner.settings, x, learner.device)
     with DrawFrom(torch.Generator().manual_seed(learner.seed)):
@@ -73,7 +101,8 @@ def make_memory(learner: Learner) -> Any:
 
 def open_classes(learner: Learner, classes: int) -> None:
     """Make room for this many classes in all."""
-    parts = (learner.head, learner.memory, learner.prototype_memory)
+    learner.invalidate()
+    parts = (learner.head, learner.memory, learner.prototype_memory, learner.calibration)
     replaced = [part.open_classes(classes) for part in parts if part is not None]
     if any(replaced):
         learner.tensors_replaced()
@@ -94,10 +123,11 @@ def use_network(learner: Learner, network: nn.Module) -> None:
     learner.parameters = [part for part in network.parameters() if part.requires_grad]
     floating = (part for part in network.buffers() if part.is_floating_point())
     learner.finite_buffers = tuple(part for part in floating if bool(part.isfinite().all()))
+    learner.has_modes = any(type(part) not in SAME_IN_BOTH_MODES for part in network.modules())
     learner.has_buffers = any(True for _ in network.buffers())
     before = getattr(learner, "sgd", None)
     learner.sgd = make_optimizer(network, learner.parameters, learner.settings, before)
-    if getattr(learner.settings, "averaging", 0):
+    if learner.options.averaging:
         learner.average = WeightAverage(network, learner.average)
     learner.tensors_replaced()
 

@@ -74,6 +74,10 @@ def take_snapshot(learner: Learner) -> Snapshot:
     if frozen.network is not None:
         frozen.network.eval().requires_grad_(False)
     frozen.average = None if learner.average is None else learner.average.copy()
+    if learner.standardisation is not None:
+        frozen.standardisation = learner.standardisation.copy()
+    if learner.calibration is not None:
+        frozen.calibration = learner.calibration.copy()
     if learner.head is not None:
         frozen.head = learner.head.copy(frozen)
     frozen.parameters, frozen.memory, frozen.graphs = [], None, None

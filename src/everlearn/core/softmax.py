@@ -74,17 +74,27 @@ def logits(learner: Learner, x: Tensor) -> Tensor:
     return masked
 
 
-def fit(learner: Learner, x: Tensor, slots: Tensor) -> None:
-    """One SGD step on the mean cross-entropy, whose gradient by the logits is softmax − one-hot."""
+def fit(learner: Learner, x: Tensor, slots: Tensor, weights: Tensor | None = None) -> None:
+    """One SGD step on the mean cross-entropy, whose gradient by the logits is softmax − one-hot.
+
+    weights: how much the gradient of each sample counts, `[samples, 1]`.
+    """
     forward = learner.sgd.forward(as_input(x))
     slope = learner.head.among_open(forward.output).softmax(1)
     slope.scatter_add_(1, slots[:, None], slope.new_full((len(slots), 1), -1))
+    if weights is not None:
+        slope *= weights
     forward.descend(slope.div_(len(slots)))
 
 
 def scores(learner: Learner, x: Tensor) -> Tensor:
     """The score of each class seen, `[samples, classes]`: its logit. Their softmax gives the probabilities."""
-    logits: Tensor = learner.head.among_open(learner.predictor(x))
+    return scores_with(learner, learner.predictor, x)
+
+
+def scores_with(learner: Learner, network: Any, x: Tensor) -> Tensor:
+    """The same by the weights of this network."""
+    logits: Tensor = learner.head.among_open(network(x))
     return logits[:, : len(learner.labels)]
 
 

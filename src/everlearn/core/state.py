@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
+from everlearn.core.input_kind import KINDS, PLAIN
 from everlearn.core.locking import synchronized
 from everlearn.core.settings import settings_as_dict
 from everlearn.core.validation import try_network
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 FORMAT = 2
+AS_BEFORE = ("images", PLAIN)  # kinds of input without options of their own, as all were in older states
 # The prefixes of what a run (engine/checkpoints.py) or a live learner (live/model.py) adds to the state of its
 # learner, which ignores it.
 OF_OTHERS = ("run.", "live.")
@@ -57,6 +59,8 @@ def state_of(learner: Learner) -> State:
         "batches": learner.batches,
         "samples": learner.samples,
     }
+    if learner.input_kind not in (None, *AS_BEFORE):
+        meta["input"] = learner.input_kind
     state: State = {
         "generator": learner.generator.get_state(),
         "meta": json.dumps(meta),
@@ -84,6 +88,8 @@ def extra_state(learner: Learner) -> State:
         weights = learner.average.network.state_dict()
         state |= {f"average.{name}": part.clone() for name, part in weights.items()}
         state["newest"] = torch.tensor(learner.newest)
+    for part in (learner.standardisation, learner.calibration):
+        state |= {} if part is None else part.state()
     if learner.prototype_memory is not None:
         state |= learner.prototype_memory.state()
     if isinstance(learner.sgd, StatefulOptimizer):
@@ -100,6 +106,9 @@ def restore_extra(learner: Learner, state: State) -> None:
         learner.newest = int(state["newest"])
         if not 0 <= learner.newest <= learner.batches:
             raise ValueError(f"newest is {learner.newest} in a state of {learner.batches} batches")
+    for part in (learner.standardisation, learner.calibration):
+        if part is not None:
+            part.restore(state)
     if learner.prototype_memory is not None:
         learner.prototype_memory.restore(state)
     if isinstance(learner.sgd, StatefulOptimizer):
@@ -114,6 +123,7 @@ def footprint(learner: Learner) -> dict[str, int]:
         "asked": learner.waiting.nbytes() or None,
         "averaged weights": None if learner.average is None else learner.average.nbytes(),
         "prototypes": None if learner.prototype_memory is None else learner.prototype_memory.nbytes(),
+        "standardisation": None if learner.standardisation is None else learner.standardisation.nbytes(),
         "views": None if learner.images is None else learner.images.nbytes() or None,
         "optimiser": optimiser.nbytes() if isinstance(optimiser, StatefulOptimizer) else None,
     }
@@ -182,6 +192,7 @@ def _restore(learner: Learner, state: State, meta: dict[str, Any]) -> None:
     """Load a state into a new learner; the network's weights last, since it may be the user's module."""
     learner.batches, learner.samples = meta["batches"], meta["samples"]
     if meta["sample_shape"] is not None:
+        learner.input_kind = meta.get("input", PLAIN)
         learner.begin(torch.zeros(2, *meta["sample_shape"], dtype=getattr(torch, meta["sample_type"])))
         labels = as_labels([decode_label(code) for code in meta["labels"]])
         learner.labels.extend(labels)
@@ -263,6 +274,8 @@ def read_meta(state: State) -> dict[str, Any]:
             raise CheckpointError(f"this state's meta lacks {name}")
         if not kind(meta[name]):
             raise CheckpointError(f"this state's {name} is {shortened(meta[name])}, expected {expected}")
+    if meta.get("input", PLAIN) not in KINDS:
+        raise CheckpointError(f"this state's input is {shortened(meta['input'])}, expected a kind of samples")
     return dict(meta)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from everlearn import learners
+from everlearn.core.input_kind import Options
 from everlearn.core.learner import Learner
 from everlearn.evaluation.evaluator import Evaluator
 from everlearn.experiments.code_version import code_version
@@ -153,9 +154,15 @@ def key_of(plain: dict[str, Any], in_force: dict[str, Any]) -> str:
     """
     kind = kind_of(plain["learner"], own="learner" in plain.get("versions", {}))
     # What a run of the first version had is left out, so that neither a setting nor a default of a later version
-    # changes the keys.
+    # changes the keys. So is what a default of None stands for on a benchmark's images, and None itself.
     first = {} if kind is None else _defaults(kind) | kind.Settings.before
-    counted = {name: value for name, value in in_force.items() if value != first.get(name, ())}
+    chosen = vars(Options())
+    first |= {name: chosen[name] for name, value in first.items() if value is None and name in chosen}
+    counted = {
+        name: value
+        for name, value in in_force.items()
+        if value != first.get(name, ()) and not (value is None and name in chosen)
+    }
     values = json.dumps(plain | {"settings": counted}, sort_keys=True)
     return hashlib.sha256(values.encode()).hexdigest()[:16]
 

@@ -96,6 +96,7 @@ class CNDPM(Learner):
     """
 
     name = "cn-dpm"
+    standardises = False  # its experts model the density of samples as they come
     can_forget = False
     has_head = False
     tensors_alone = False  # the assignment of samples decides what is computed, and experts are added

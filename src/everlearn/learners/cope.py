@@ -12,7 +12,7 @@ from everlearn.core.class_means import prediction_prototypes
 from everlearn.core.learned_prototypes import fit_with_prototypes
 from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
-from everlearn.core.settings import ReplaySettings
+from everlearn.core.settings import BalancedReplaySettings
 from everlearn.losses import Gradient, ppp_loss
 from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.memory.labels import Label
@@ -23,7 +23,7 @@ __all__ = ["CoPE", "CoPESettings"]
 
 
 @dataclasses.dataclass(frozen=True)
-class CoPESettings(ReplaySettings):
+class CoPESettings(BalancedReplaySettings):
     """The settings of CoPE, with the paper's symbols; the defaults are those of Split-MNIST."""
 
     memory_size: int = 2000
@@ -32,12 +32,14 @@ class CoPESettings(ReplaySettings):
     """τ, the temperature of the PPP-loss"""
     momentum: float = 0.99
     """α, the momentum of the prototypes"""
+    class_means: bool | None = None
+    """the prototype of a class is the mean of all its features, which suits fixed ones; None: for embeddings"""
     embedding: int | None = None
     """d, the size of the embedding; by default the network's own (MLP 100, slim ResNet18 256)"""
     renormalise: bool = False
     """normalise prototypes to unit length after each update, as the paper's text says; its released code does not"""
-    pseudo_prototypes: bool = True
-    """p̂, use the samples of a batch as proxies of their class in the loss"""
+    pseudo_prototypes: bool | None = None
+    """p̂, use the samples of a batch as proxies of their class in the loss; None: for all inputs but rows"""
     gradient: Gradient = "released"
     """where gradients flow through pseudo-prototypes: released (repellor only), full, or detached"""
     reference_batch: int | None = None
@@ -99,16 +101,17 @@ class CoPE(Learner):
         old, old_slots = replay
         both, slots = torch.cat([x, old]), torch.cat([slots, old_slots])
         if self.settings.learn_prototypes:
-            return fit_with_prototypes(self, both, slots)
+            return fit_with_prototypes(self, both, slots, self.weights(len(x), len(old)))
         prototypes, seen = self.prototype_memory.in_use()
         return self.fit_embedding(
             both,
             ppp_loss,
+            self.weights(len(x), len(old)),
             slots=slots,
             prototypes=prototypes,
             temperature=self.settings.temperature,
             seen=seen,
-            pseudo_prototypes=self.settings.pseudo_prototypes,
+            pseudo_prototypes=self.options.pseudo_prototypes,
             gradient=self.settings.gradient,
             repellor=self.repellor(len(both)),
         )
@@ -119,9 +122,11 @@ class CoPE(Learner):
 
     def after_steps(self, plan: Plan, outcomes: list[Any]) -> None:
         """Equation 1: move the prototypes towards the mean features of all replayed samples and of the last B_n."""
-        if self.settings.learn_prototypes:
-            return
         batch = len(plan.slots)
+        if self.options.class_means:
+            self.prototype_memory.add(outcomes[-1][:batch], plan.slots)
+        if self.options.class_means or self.settings.learn_prototypes:
+            return
         features = torch.cat([*(part[batch:] for part in outcomes[:-1]), outcomes[-1]])
         slots = torch.cat([*plan.old_slots[:-1], plan.slots, plan.old_slots[-1]])
         self.prototype_memory.move(features, slots, self.settings.momentum, self.settings.renormalise)
@@ -132,7 +137,12 @@ class CoPE(Learner):
 
     def scores(self, x: Tensor) -> Tensor:
         """f·p^c/τ for each class seen; the nearest prototype has the largest score."""
-        return self.features(x) @ prediction_prototypes(self).T / self.settings.temperature
+        return self.scores_with(self.predictor, x)
+
+    def scores_with(self, network: Any, x: Tensor) -> Tensor:
+        """The same by the weights of this network."""
+        features = to_unit_length(network(x))[0]
+        return features @ prediction_prototypes(self).T / self.settings.temperature
 
     # The prototypes.
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
 from everlearn.core.learner import Learner
-from everlearn.core.settings import SoftmaxReplaySettings
+from everlearn.core.settings import BalancedReplaySettings, SoftmaxReplaySettings
 from everlearn.memory.class_balanced import BalancedMemory
 
-__all__ = ["CoPECE"]
+__all__ = ["CoPECE", "CoPECESettings"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CoPECESettings(BalancedReplaySettings, SoftmaxReplaySettings):
+    """The settings of CoPE-CE: those of softmax replay, and of the class-balanced memory."""
 
 
 class CoPECE(Learner):
@@ -34,10 +41,10 @@ class CoPECE(Learner):
     """
 
     name = "cope-ce"
-    Settings = SoftmaxReplaySettings
+    Settings = CoPECESettings
     Memory = BalancedMemory
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step of cross-entropy on B = B_n ∪ B_M, the mean over both."""
         old, old_slots = replay
-        self.fit(torch.cat([x, old]), torch.cat([slots, old_slots]))
+        self.fit(torch.cat([x, old]), torch.cat([slots, old_slots]), self.weights(len(x), len(old)))

@@ -21,7 +21,7 @@ class CoPEPlusSettings(CoPESettings):
     augmentation: str = "auto"
     """a random view of every image in each iteration: none, shift, crop-flip, or auto, which chooses by the planes of
     the images; in Python also a function of a batch"""
-    averaging: float = 0.99
+    averaging: float | None = 0.99
     """decay per batch of the averaged weights used for predictions; 0 for no averaging"""
     renormalise: bool = True
     """normalise prototypes to unit length after each update, where they follow the momentum"""

@@ -120,6 +120,7 @@ class CURL(Learner):
     """
 
     name = "curl"
+    standardises = False  # it generates samples as they come
     needs = frozenset({"t"})
     can_forget = False
     has_head = False

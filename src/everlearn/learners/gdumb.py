@@ -130,7 +130,7 @@ class GDumb(Learner):
                     group["lr"] = self._rate(passed)
                 for part in torch.split(torch.randperm(len(rows), generator=generator), size):
                     if len(part) > self.may_reject:  # batch norm can't take a single sample
-                        x = self.memory.recall(rows[part].to(self.device))
+                        x = self.prepared(self.memory.recall(rows[part].to(self.device)))
                         loss = self._loss(network, x, slots[part].to(self.device), generator)
                         for parameter, slope in zip(
                             parameters, torch.autograd.grad(loss, parameters), strict=True

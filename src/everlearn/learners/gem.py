@@ -96,9 +96,11 @@ class GEM(Learner):
             self.memory.write(x, plan.keep)
         rings = [ring for ring in self.memory.past() if len(ring[0]) > self.may_reject]
         past = [[torch.from_numpy(part).to(self.device) for part in ring] for ring in rings]
-        memories = [(as_input(self.memory.recall(rows)), old_slots) for rows, old_slots in past]
+        memories = [
+            (self.prepared(as_input(self.memory.recall(rows))), old_slots) for rows, old_slots in past
+        ]
         for _ in range(self.settings.iterations):
-            self.step(x, plan.slots, *(part for memory in memories for part in memory))
+            self.step(self.prepared(x), plan.slots, *(part for memory in memories for part in memory))
 
     def forward_sizes(self, batch: int) -> set[int]:
         """The batch alone."""

@@ -182,7 +182,7 @@ class GSS(Learner):
             return cross_entropy(head.among_open(functional_call(network, weights, (x,))), slots)
 
         weights = {name: part.detach() for name, part in network.named_parameters() if part.requires_grad}
-        x = as_input(x)
+        x = self.prepared(as_input(x))
         if isinstance(self.given, str):
             gradients = vmap(grad(loss), in_dims=(None, 0, 0))(weights, x, slots)
         else:  # vmap may not support a user's network, such as a GRU: one after the other

@@ -110,12 +110,13 @@ class ICaRL(Learner):
 
     def learn(self, x: Tensor, plan: Plan) -> None:
         """Do the steps on a batch, and store it until the horizon ends."""
+        new = self.prepared(x)
         for rows, old_slots in zip(plan.rows, plan.old_slots, strict=True):
-            old = self.memory.recall(rows)
+            old = self.prepared(self.memory.recall(rows))
             if self.settings.original:
-                self._sigmoid_step(as_input(torch.cat([x, old])), torch.cat([plan.slots, old_slots]))
+                self._sigmoid_step(as_input(torch.cat([new, old])), torch.cat([plan.slots, old_slots]))
             else:
-                self.step(x, plan.slots, old, self._old_logits[rows])
+                self.step(new, plan.slots, old, self._old_logits[rows])
         if plan.keep is not None:
             self.memory.write(x, plan.keep)
 

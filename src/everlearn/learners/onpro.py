@@ -177,7 +177,7 @@ class OnPro(TaskAwareLearner):
         assert self._means is not None
         classes, pairs, some = class_pairs(self._means, keys, count)
         places = torch.arange(count, device=old.device)
-        chosen = as_input(self.memory.recall(table[classes, places]))  # [2, count, ...]
+        chosen = self.prepared(as_input(self.memory.recall(table[classes, places])))  # [2, count, ...]
         applied = some & (keys[pairs] % FINE < self.settings.mixed * FINE)
         share = torch.cat([shares, pair_shares * applied]) / FINE
         alone = old[first:].expand_as(chosen)

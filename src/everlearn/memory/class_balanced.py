@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from everlearn.memory import class_balanced_changes as changes
+from everlearn.memory.ageing import ageing_keys, arrivals, quota_of
 from everlearn.memory.base import Integers, ReplayMemory
 from everlearn.memory.labels import LabelTable
 from everlearn.memory.sampling import choose_distinct
@@ -38,6 +39,8 @@ class BalancedMemory(ReplayMemory):
         self._counts: Integers = np.zeros(0, np.int64)
         self._dropped: Integers = np.zeros(0, np.int64)  # the largest key each class ever dropped
         self._floor: Integers = np.zeros(0, np.int64)  # only larger keys enter
+        self.half_life = 0  # 0: exemplars do not age, and are a uniform sample (ageing.py)
+        self._arrived: Integers = np.zeros(0, np.int64)  # how many samples of each class have, if they age
 
     def __len__(self) -> int:
         """The number of exemplars."""
@@ -46,10 +49,11 @@ class BalancedMemory(ReplayMemory):
     def open_classes(self, classes: int) -> None:
         """Share the memory among this many classes: the quota shrinks, and each class keeps its largest keys."""
         new = classes - len(self._counts)
-        changes.set_quota(self, self.size // classes)
+        changes.set_quota(self, quota_of(self.size, classes, self.half_life))
         self._counts = np.append(self._counts, np.zeros(new, np.int64))
         self._dropped = np.append(self._dropped, np.full(new, NO_KEY, np.int64))
         self._floor = np.append(self._floor, np.full(new, NO_KEY, np.int64))
+        self._arrived = np.append(self._arrived, np.zeros(new, np.int64))
 
     def draw(self, count: int) -> tuple[Integers, Integers]:
         """Rows and slots of `count` exemplars, class-uniform, without replacement (fewer if fewer are stored).
@@ -83,7 +87,7 @@ class BalancedMemory(ReplayMemory):
 
     def admit(self, slots: Integers) -> Integers:
         """Give each new sample a key; returns the row where it is stored, the last row for samples that are not."""
-        keys = self._random_integers(len(slots)) + 1
+        keys = self._new_keys(slots)
         rows = np.full(len(slots), self.size)
         enters = keys > self._floor[slots]
         self._dropped = self._dropped.copy()
@@ -92,6 +96,14 @@ class BalancedMemory(ReplayMemory):
         if len(entering):  # fewer and fewer, the more samples of a class have arrived
             self._insert(entering, slots[entering], keys[entering], rows)
         return rows
+
+    def _new_keys(self, slots: Integers) -> Integers:
+        random = self._random_integers(len(slots))
+        if not self.half_life:
+            return random + 1
+        numbers = arrivals(slots, self._arrived)
+        self._arrived = self._arrived + np.bincount(slots, minlength=len(self._arrived))
+        return ageing_keys(random, numbers, self.half_life)
 
     def _insert(self, samples: Integers, slots: Integers, keys: Integers, rows: Integers) -> None:
         """Add samples whose keys are above the floor of their classes to the index, and set their `rows`."""

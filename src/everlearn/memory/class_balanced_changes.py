@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from everlearn.memory.ageing import ageing_keys, keys_of_another, quota_of
 from everlearn.memory.base import LARGEST, Integers, remove_slot
 
 if TYPE_CHECKING:
@@ -49,9 +50,10 @@ def forget(memory: BalancedMemory, slot: int) -> None:
     samples = memory._samples_in(rows[stays])
     keys, slots = index["keys"][stays], remove_slot(slots[stays], slot)
     dropped = np.delete(index["dropped"], slot)
-    if memory.size // max(len(dropped), 1) > memory._quota:
+    if quota_of(memory.size, len(dropped), memory.half_life) > memory._quota:
         dropped = _thresholds_with_more_room(memory, keys, slots, dropped)
     memory._replace_samples(samples)
+    memory._arrived = np.delete(memory._arrived, slot)
     _rebuild_index(memory, keys, slots, dropped)
 
 
@@ -71,13 +73,21 @@ def edit(memory: BalancedMemory, order: Integers, slots: Integers) -> Integers:
     thresholds = _thresholds_with_more_room(memory, index["keys"], owners, index["dropped"])
     dropped = np.where(lost, thresholds, index["dropped"])
     keys, moved = index["keys"][order], slots != owners[order]
-    keys[moved] = _random_keys_above(memory, dropped[slots[moved]])
+    keys[moved] = _keys_of_moved(memory, dropped, slots[moved])
     by_class = np.lexsort((-keys, ~moved, slots))  # class by class: moved exemplars, then the largest keys
     stays = by_class[_rank(slots[by_class]) < memory._quota]
     np.maximum.at(dropped, np.delete(slots, stays), np.delete(keys, stays))
     memory._replace_samples(memory._samples_in(rows[order[stays]]))
     _rebuild_index(memory, keys[stays], slots[stays], dropped)
     return order[stays]
+
+
+def _keys_of_moved(memory: BalancedMemory, dropped: Integers, slots: Integers) -> Integers:
+    """Keys for exemplars that move to these classes; where exemplars age, like those of the newest samples."""
+    if not memory.half_life:
+        return _random_keys_above(memory, dropped[slots])
+    keys = ageing_keys(memory._random_integers(len(slots)), memory._arrived[slots], memory.half_life) - 1
+    return np.maximum(keys, dropped[slots] + 1)
 
 
 def _rank(slots: Integers) -> Integers:
@@ -96,6 +106,8 @@ def _thresholds_with_more_room(
     probability of about m / n, the share of all keys above it. Once the quota is full again, both are the same.
     """
     classes = len(dropped)
+    if memory.half_life:
+        return dropped
     full = np.bincount(slots, minlength=classes) == memory._quota
     draws = torch.rand(classes, dtype=torch.float64, generator=memory._generator).numpy()
     return np.where(full & (draws < dropped / LARGEST), _smallest(keys, slots, classes) - 1, dropped)
@@ -122,8 +134,11 @@ def merge(memory: BalancedMemory, other: BalancedMemory, slots: Integers) -> Non
     samples = memory._samples_in(rows)
     samples = torch.cat([samples, other._samples_in(other_rows).to(samples.device)])
     dropped = mine["dropped"].copy()
-    dropped[slots] = np.maximum(dropped[slots], theirs["dropped"])
-    drawn = _random_keys_above(memory, theirs["dropped"][other_owners])
+    if memory.half_life:
+        drawn, other_dropped = (part - 1 for part in keys_of_another(memory, other, slots))
+    else:
+        drawn, other_dropped = _random_keys_above(memory, theirs["dropped"][other_owners]), theirs["dropped"]
+    dropped[slots] = np.maximum(dropped[slots], other_dropped)
     keys, owners = np.append(mine["keys"], drawn), np.append(owners, slots[other_owners])
     order = np.lexsort((-keys, owners))  # class by class, the largest key first
     keys, owners = keys[order], owners[order]
@@ -143,7 +158,7 @@ def _rebuild_index(memory: BalancedMemory, keys: Integers, slots: Integers, drop
     """Index exemplars that are in the first rows, class by class."""
     classes = len(dropped)
     counts = np.bincount(slots, minlength=classes)
-    full = counts == memory.size // max(classes, 1)
+    full = counts == quota_of(memory.size, classes, memory.half_life)
     floor = np.where(full, np.maximum(dropped, _smallest(keys, slots, classes)), dropped)
     _load_index(memory, {"keys": keys, "counts": counts, "dropped": dropped, "floor": floor}, len(keys))
 
@@ -151,7 +166,8 @@ def _rebuild_index(memory: BalancedMemory, keys: Integers, slots: Integers, drop
 def index_state(memory: BalancedMemory) -> dict[str, Integers]:
     """The index as a state holds it."""
     keys = memory._keys[memory._entries()[0]]
-    return {
+    ages = {"arrived": memory._arrived} if memory.half_life else {}
+    return ages | {
         "keys": keys - 1,
         "counts": memory._counts,
         "dropped": memory._dropped - 1,
@@ -166,6 +182,10 @@ def restore_index(memory: BalancedMemory, index: dict[str, Integers], samples: i
         raise ValueError(
             f"the memory has counts of shape {list(index['counts'].shape)}, expected {classes} classes"
         )
+    if memory.half_life:
+        if index["arrived"].shape != (classes,) or (index["arrived"] < 0).any():
+            raise ValueError("the memory has invalid counts of the samples that arrived")
+        memory._arrived = index["arrived"]
     _load_index(memory, index, samples)
 
 
@@ -180,7 +200,7 @@ def _load_index(memory: BalancedMemory, index: dict[str, Integers], samples: int
         raise ValueError(
             f"a memory of size {memory.size} can't hold {samples} exemplars of {len(counts)} classes"
         )
-    memory._quota = memory.size // max(len(counts), 1)
+    memory._quota = quota_of(memory.size, len(counts), memory.half_life)
     if samples and counts.max() > memory._quota:
         raise ValueError(f"a class has {counts.max()} exemplars, but at most {memory._quota} are allowed")
     entries, _ = memory._entries()

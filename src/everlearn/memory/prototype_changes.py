@@ -25,6 +25,10 @@ def empty(capacity: int, dimension: int, device: torch.device) -> tuple[Tensor, 
 def forget(prototypes: Prototypes, slot: int) -> None:
     """Remove the prototype of a class; those after it move down by one, into new tensors."""
     prototypes.from_exemplars = None
+    if prototypes.samples is not None:
+        prototypes.samples = torch.cat(
+            [prototypes.samples[:slot], prototypes.samples[slot + 1 : prototypes.count]]
+        )
     left = torch.cat([prototypes.vectors[:slot], prototypes.vectors[slot + 1 : prototypes.count]])
     capacity = 16
     while capacity < len(left):
@@ -41,6 +45,8 @@ def recompute(prototypes: Prototypes, features: Tensor, slots: Tensor, renormali
     count = prototypes.count
     sums = torch.zeros_like(prototypes.vectors).index_add_(0, slots, features)[:count]
     sizes = slots.bincount(minlength=count)[:, None]
+    if prototypes.samples is not None:
+        prototypes.samples = sizes[:, 0].to(prototypes.vectors.dtype)
     means = sums / sizes.clamp(min=1)
     means = normalize(means, dim=1) if renormalise else means
     assign(prototypes.vectors, slice(count), torch.where(sizes > 0, means, prototypes.vectors[:count]))
@@ -49,6 +55,8 @@ def recompute(prototypes: Prototypes, features: Tensor, slots: Tensor, renormali
 def state(prototypes: Prototypes) -> dict[str, Tensor]:
     """The prototypes as tensors, and those computed from the memory."""
     held = {"prototypes": prototypes.vectors[: prototypes.count].clone()}
+    if prototypes.samples is not None:
+        held["prototypes.samples"] = prototypes.samples[: prototypes.count].clone()
     if prototypes.from_exemplars is not None and prototypes.keeps_means:
         held["prototypes.from_exemplars"] = prototypes.from_exemplars.clone()
         held["prototypes.computed_at"] = torch.tensor(prototypes.computed_at)
@@ -59,6 +67,11 @@ def restore(prototypes: Prototypes, held: dict[str, Any]) -> None:
     """Load a state that `state` returned."""
     vectors = prototypes.vectors
     vectors[: prototypes.count] = held["prototypes"].to(vectors.device)
+    if "prototypes.samples" in held:
+        samples = held["prototypes.samples"].to(vectors)
+        if samples.shape != (prototypes.count,) or not bool((samples >= 0).all()):
+            raise ValueError(f"prototypes.samples has the shape {list(samples.shape)}, or negative counts")
+        prototypes.samples = samples.clone()
     if "prototypes.from_exemplars" in held:
         means = held["prototypes.from_exemplars"].to(vectors.device)
         if means.ndim != 2 or means.shape[1] != vectors.shape[1] or len(means) > prototypes.count:

@@ -21,6 +21,7 @@ class Prototypes:
     keeps_means: whether `from_exemplars` is used for several batches, and so a part of the state.
     vectors: `[capacity, d]`; rows of unseen classes are zero.
     seen: which rows are prototypes of a class, `[capacity]`.
+    samples: how many samples each is the mean of, `[capacity]`; None unless they are means of classes.
     from_exemplars: prototypes computed from the replay memory for predictions, after `computed_at` batches.
     """
 
@@ -33,6 +34,7 @@ class Prototypes:
         self.from_exemplars: Tensor | None = None
         self.computed_at = 0
         self.vectors, self.seen = changes.empty(16, dimension, device)
+        self.samples: Tensor | None = None
 
     def open_classes(self, classes: int) -> bool:
         """Give new classes a random prototype in the positive orthant; True if the tensors were replaced."""
@@ -78,6 +80,16 @@ class Prototypes:
             if transaction is not None:
                 transaction.keep([vectors])
             vectors.copy_(xp.where(counts[:, None] > 0, moved, before))
+
+    def add(self, features: Tensor, slots: Tensor) -> None:
+        """Let each prototype be the mean of all features of its class that were added. Tensor operations only."""
+        before = self.samples if self.samples is not None else self.vectors.new_zeros(len(self.vectors))
+        before = torch.cat([before, before.new_zeros(len(self.vectors) - len(before))])
+        counts = torch.zeros_like(before).index_add_(0, slots, torch.ones_like(features[:, 0]))
+        sums = torch.zeros_like(self.vectors).index_add_(0, slots, features)
+        self.samples = before + counts
+        change = (sums - counts[:, None] * self.vectors) / self.samples.clamp(min=1)[:, None]
+        assign(self.vectors, slice(None), self.vectors + change)
 
     def invalidate(self) -> None:
         """Drop the prototypes computed from the memory, unless they are used for several batches."""

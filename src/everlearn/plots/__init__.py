@@ -1,6 +1,7 @@
 """Pictures of histories, written to files. matplotlib is imported when the first one is drawn.
 
-The functions of the same names in `plots.curves`, `plots.classes` and `plots.plane` return the Figure instead.
+The functions of the same names in `plots.curves`, `plots.classes`, `plots.plane` and `plots.reliability` return the
+Figure instead.
 
 >>> import tempfile
 >>> from everlearn.evaluation.history import from_matrix
@@ -17,10 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from everlearn.memory.labels import Label
-from everlearn.plots import classes, curves, plane
+from everlearn.plots import classes, curves, plane, reliability
 from everlearn.plots.style import COLOURS, Histories, save
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "drift_over_stream",
     "embedding_plane",
     "memory_over_stream",
+    "reliability_diagram",
 ]
 
 Target = str | os.PathLike[str]
@@ -70,3 +73,8 @@ def drift_over_stream(histories: Histories, path: Target) -> Path:
 def embedding_plane(features: Tensor, labels: Any, prototypes: Mapping[Label, Tensor], path: Target) -> Path:
     """Samples and prototypes on the two principal components of the features `[n, d]`."""
     return save(plane.embedding_plane(features, labels, prototypes), path)
+
+
+def reliability_diagram(predictions: Mapping[str, tuple[ArrayLike, ArrayLike]], path: Target) -> Path:
+    """Accuracy over confidence, a panel per learner; for each, confidences and whether the prediction was right."""
+    return save(reliability.reliability_diagram(predictions), path)

@@ -1,0 +1,131 @@
+"""Calibrated probabilities, fitted to predictions of samples that were not learnt yet.
+
+Every new batch is predicted before it is learnt. These predictions show how far probabilities can be trusted, and
+whether the current or the averaged weights predict better. So no sample has to be held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from everlearn.checkpoint import State
+from everlearn.core.input_kind import Options
+
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["Calibration", "calibrated"]
+
+RECENT = 200  # samples over which the predictions of the two networks are compared
+RATE = 0.02  # step size of biases and temperature
+SURE = 0.01  # no likelihood counts as less than this
+FLATTEST, SHARPEST = -4.0, 3.0  # bounds of the logarithm of the inverse temperature
+
+Numbers = NDArray[np.float64]
+Array = TypeVar("Array", Tensor, Numbers)
+
+
+class Calibration:
+    """How scores s become probabilities: p ∝ exp(e^sharpness · s + bias), with s the blend of the networks' scores.
+
+    evidence: the recent log-likelihood of the current and of the averaged weights; their softmax blends the two.
+    sharpness: the logarithm of the inverse temperature. biases: one per class; 0 without `calibration="full"`.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._blends, self._kind = options.blend, options.calibration
+        self.evidence: Numbers = np.zeros(2)
+        self.sharpness = 0.0
+        self.biases: Numbers = np.zeros(0)
+
+    def open_classes(self, classes: int) -> None:
+        """Make room for this many classes in all."""
+        self.biases = np.append(self.biases, np.zeros(classes - len(self.biases)))
+
+    def forget(self, slot: int) -> None:
+        """Remove the bias of a class."""
+        self.biases = np.delete(self.biases, slot)
+
+    def blended(self, outputs: list[Array]) -> Array:
+        """The mean of the networks' scores, weighted by what they predicted lately; so no class affects another's."""
+        if len(outputs) == 1:
+            return outputs[0]
+        share = float(np.exp(self.evidence[0] - np.logaddexp(*self.evidence)))
+        return share * outputs[0] + (1 - share) * outputs[1]
+
+    def adjusted(self, scores: Tensor) -> Tensor:
+        """Calibrated scores from blended ones."""
+        if self._kind == "none":
+            return scores
+        return float(np.exp(self.sharpness)) * scores + scores.new_tensor(self.biases.tolist())
+
+    def record(self, outputs: list[Tensor], slots: Sequence[int]) -> None:
+        """Learn from the scores of samples before they were learnt, and their classes."""
+        rows = np.arange(len(slots))
+        scored = [scores.numpy().astype(np.float64) for scores in outputs]
+        if len(scored) == 2:
+            likelihoods = [_softmax(scores)[rows, slots] for scores in scored]
+            fade = (1 - 1 / RECENT) ** len(slots)
+            self.evidence = fade * self.evidence + [np.log(SURE + (1 - SURE) * p).sum() for p in likelihoods]
+        if self._kind == "none":
+            return
+        scores = self.blended(scored)
+        errors = _softmax(np.exp(self.sharpness) * scores + self.biases)
+        errors[rows, slots] -= 1  # p − one-hot is the gradient by the scores
+        rate = RATE * len(slots) / (1 + RATE * len(slots))
+        slope = float((errors * scores).sum() / len(slots))
+        moved = self.sharpness - 0.2 * rate * np.exp(self.sharpness) * slope
+        self.sharpness = float(np.clip(moved, FLATTEST, SHARPEST))
+        if self._kind == "full":
+            self.biases = self.biases - rate * errors.mean(0)
+
+    def copy(self) -> Calibration:
+        """A copy; its arrays are shared, because they are replaced and never changed."""
+        new = object.__new__(Calibration)
+        new.__dict__ = dict(vars(self))
+        return new
+
+    def state(self) -> State:
+        """Its numbers, by name."""
+        return {
+            "calibration.evidence": torch.from_numpy(self.evidence.copy()),
+            "calibration.sharpness": torch.tensor(self.sharpness, dtype=torch.float64),
+            "calibration.biases": torch.from_numpy(self.biases.copy()),
+        }
+
+    def restore(self, state: State) -> None:
+        """Load what `state` returned; raises a ValueError if it does not fit."""
+        evidence, sharpness, biases = (
+            state[f"calibration.{name}"].cpu() for name in ("evidence", "sharpness", "biases")
+        )
+        if evidence.shape != (2,) or sharpness.shape != () or biases.shape != self.biases.shape:
+            raise ValueError("its calibration has another shape than its classes need")
+        self.evidence, self.biases = evidence.double().numpy(), biases.double().numpy()
+        self.sharpness = float(sharpness)
+
+
+def _softmax(scores: Numbers) -> Numbers:
+    powers: Numbers = np.exp(scores - scores.max(1, keepdims=True))
+    shares: Numbers = powers / powers.sum(1, keepdims=True)
+    return shares
+
+
+def calibrated(learner: Learner, x: Tensor, function: Any) -> Tensor:
+    """The scores of samples by a function of the learner and its samples, blended and calibrated where that is on."""
+    if learner.calibration is None:
+        scores: Tensor = function(learner, x)
+        return scores
+    return learner.calibration.adjusted(learner.calibration.blended(outputs(learner, x)))
+
+
+def outputs(learner: Learner, x: Tensor) -> list[Tensor]:
+    """The scores of the network in use and, to blend them, of the current weights first."""
+    if learner.options.blend and learner.average is not None:
+        return [learner.scores_with(network, x) for network in (learner.network, learner.average.network)]
+    return [learner.scores(x)]
