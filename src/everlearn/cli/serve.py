@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -31,6 +31,10 @@ class ServeFlags:
     """the file of tokens, from `everlearn token create`"""
     journal: str | None = None
     """postgresql://user@host/database for journal and snapshots, so that another machine can continue"""
+    backend: Literal["process", "ray"] = "process"
+    """process: all in this one; ray: a Ray cluster, with an actor per learner that is started again if it dies"""
+    replicas: int = 2
+    """processes that answer requests, with --backend ray"""
     drift: str | None = None
     """a drift detector of River's, such as ADWIN, for the answers whose labels are told"""
     sources: Annotated[tuple[str, ...], tyro.conf.arg(name="from", metavar="URL")] = ()
@@ -71,6 +75,8 @@ def command(words: list[str]) -> int:
             f"--{flag} is for a new folder: the learner in {flags.folders[0]} keeps its settings; leave it out"
         )
     learner = kind(flags.network, seed=flags.seed, device=flags.device, **settings) if new else None
+    if flags.backend == "ray":
+        return _on_ray(flags, limits, learner)
     serve(
         flags.folders,
         learner,
@@ -83,6 +89,45 @@ def command(words: list[str]) -> int:
         batch_size=flags.batch_size,
         journal=flags.journal,
     )
+    return 0
+
+
+def _on_ray(flags: ServeFlags, limits: Limits, learner: Any) -> int:
+    """Serve on a Ray cluster until the process is stopped."""
+    import signal
+    import sys
+    import threading
+
+    from everlearn.service.run import name_folders, open_tokens
+
+    if flags.sources or flags.drift:
+        raise ValueError("--from and --drift work with --backend process only")
+    if flags.replicas < 1:
+        raise ValueError(f"replicas must be at least 1, not {flags.replicas}")
+    folders, tokens = name_folders(flags.folders), open_tokens(flags.host, flags.tokens)
+    try:
+        from ray import serve as _  # noqa: F401
+    except ImportError:
+        raise ImportError("--backend ray needs Ray Serve: run `pip install 'everlearn[serve-ray]'`") from None
+    from everlearn.service.on_ray import serve_on_ray, stop_on_ray
+
+    serve_on_ray(
+        folders,
+        learner,
+        host=flags.host,
+        port=flags.port,
+        replicas=flags.replicas,
+        tokens=tokens,
+        limits=limits,
+        journal=flags.journal,
+    )
+    stopped = threading.Event()
+    for kind in (signal.SIGINT, signal.SIGTERM):  # after Ray has set its own handlers
+        signal.signal(kind, lambda *_: stopped.set())
+    where = f"http://{flags.host}:{flags.port} on Ray"
+    print(f"everlearn serves {', '.join(folders)} at {where}", file=sys.stderr, flush=True)
+    stopped.wait()
+    stop_on_ray(list(folders))
     return 0
 
 

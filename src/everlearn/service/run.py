@@ -16,7 +16,7 @@ from everlearn.service.security import is_loopback
 from everlearn.service.sources import open_source
 from everlearn.service.tokens import Tokens
 
-__all__ = ["name_folders", "serve"]
+__all__ = ["name_folders", "open_tokens", "serve"]
 
 CONNECTIONS = 1000  # at the same time; further ones get 503
 
@@ -60,6 +60,19 @@ def _name_sources(sources: Sequence[str], models: Sequence[str]) -> dict[str, st
     return named
 
 
+def open_tokens(host: str, tokens: str | os.PathLike[str] | None) -> Tokens | None:
+    """The tokens of a service; raises a ValueError if it needs some and has none."""
+    known = None if tokens is None else Tokens(tokens)
+    if known is not None and not len(known):
+        raise ValueError(f"{known.path} has no token: run `everlearn token create NAME --file {known.path}`")
+    if known is None and not is_loopback(host):
+        raise ValueError(
+            f"others can reach {host}, so the service needs a token: run `everlearn token create NAME --file "
+            "tokens.json`, then serve with `--tokens tokens.json`"
+        )
+    return known
+
+
 def serve(
     folders: Sequence[str | os.PathLike[str]],
     learner: Learner | None = None,
@@ -86,14 +99,7 @@ def serve(
 
     named, limits = name_folders(folders), limits or Limits()
     consumed = _name_sources(sources, list(named))
-    known = None if tokens is None else Tokens(tokens)
-    if known is not None and not len(known):
-        raise ValueError(f"{known.path} has no token: run `everlearn token create NAME --file {known.path}`")
-    if known is None and not is_loopback(host):
-        raise ValueError(
-            f"others can reach {host}, so the service needs a token: run `everlearn token create NAME --file "
-            "tokens.json`, then serve with `--tokens tokens.json`"
-        )
+    known = open_tokens(host, tokens)
     opened = {name: open_source(url) for name, url in consumed.items()}
     models: dict[str, ServedModel] = {}
     try:

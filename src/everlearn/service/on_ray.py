@@ -1,0 +1,274 @@
+"""The service on a Ray cluster: Ray Serve runs the HTTP replicas, and one actor owns each learner.
+
+The actor makes all changes and puts snapshots into Ray's object store, from which every replica predicts. If the
+actor or its node dies, Ray starts it again, elsewhere if need be, and it recovers from its journal. Meanwhile the
+replicas go on predicting, and repeat changes that were not answered with the same request id: they are applied once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from everlearn.core.learner import Learner
+from everlearn.live import LiveError, LiveSnapshot, holds_learner, open_live
+from everlearn.service.limits import Limits
+from everlearn.service.tokens import Tokens
+
+__all__ = ["RemoteLive", "serve_on_ray", "stop_on_ray"]
+
+REFRESH = 0.05  # seconds for which a replica uses a snapshot before it asks for a newer one
+WAIT = 5.0  # seconds that it then waits for one
+PATIENCE = 120.0  # seconds in which an actor that died must be back
+CALLS = 64  # at the same time in an actor
+APP = "everlearn"
+
+
+class LearnerActor:
+    """Owns a live learner; all replicas call it."""
+
+    def __init__(self, folder: str, learner: Learner | None, options: dict[str, Any]) -> None:
+        end = time.monotonic() + PATIENCE
+        while True:  # the lock of an actor that died may last a moment longer
+            try:
+                given = None if holds_learner(folder, options["journal"]) else learner
+                self._live = open_live(folder, given, **options)
+                break
+            except LiveError as error:
+                if "in use by another process" not in str(error) or time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+        self._stored: tuple[int, Any] = (-1, None)
+
+    def change(self, method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, int]:
+        """Make a change; returns its result and the position after it."""
+        return getattr(self._live, method)(*args, **kwargs), self._live.position
+
+    def read(self, method: str) -> Any:
+        """The result of a method that changes nothing."""
+        return getattr(self._live, method)()
+
+    def snapshot(self, min_position: int, timeout: float) -> tuple[list[Any], int, SimpleNamespace]:
+        """The newest snapshot as a reference to Ray's object store, its position, and facts about the learner."""
+        import ray
+
+        snapshot = self._live.snapshot(min_position, timeout)
+        if snapshot.position > self._stored[0]:
+            self._stored = snapshot.position, ray.put(snapshot)
+        position, reference = self._stored
+        learner = self._live.learner
+        facts = SimpleNamespace(
+            name=learner.name,
+            settings=learner.settings,
+            sample_type=learner.sample_type,
+            sample_shape=learner.sample_shape,
+            memory_bytes=sum(learner.footprint().values()),
+        )
+        return [reference], position, facts
+
+    def process(self) -> int:
+        """The process that runs it."""
+        import os
+
+        return os.getpid()
+
+    def close(self) -> None:
+        """Write a snapshot, and release the folder."""
+        self._live.close()
+
+
+class RemoteLive:
+    """A live learner in an actor, with the methods of `Live` that the service uses.
+
+    position: of the last change that this replica knows of.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.position = 0
+        self._closed = threading.Event()
+        self._seen = self._fetch(0, PATIENCE)
+        threading.Thread(target=self._follow, name="snapshots", daemon=True).start()
+
+    def _actor(self) -> Any:
+        import ray
+
+        return ray.get_actor(actor_name(self._name), namespace=APP)
+
+    def _call(self, make: Callable[[Any], Any], timeout: float | None = None) -> Any:
+        """The result of a call; while the actor is being started again, the call is repeated."""
+        import ray
+
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return ray.get(make(self._actor()), timeout=timeout)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ValueError) as error:
+                if time.monotonic() > end:
+                    raise LiveError(f"{self._name} does not come back: {error}") from None
+                time.sleep(0.1)
+
+    # Changes.
+
+    def _change(self, method: str, *args: Any, request_id: str | None = None, **kwargs: Any) -> Any:
+        kwargs["request_id"] = request_id or uuid.uuid4().hex
+        result, position = self._call(lambda actor: actor.change.remote(method, args, kwargs))
+        self.position = max(self.position, position)
+        return result
+
+    def observe(self, x: Any, y: Any, ids: Any = None, **kwargs: Any) -> None:
+        """Learn from a batch."""
+        self._change("observe", x, y, ids, **kwargs)
+
+    def ask(self, ids: Any, x: Any, **kwargs: Any) -> Any:
+        """Predict, and store the samples until `tell`."""
+        return self._change("ask", ids, x, **kwargs)
+
+    def tell(self, ids: Any, y: Any, t: Any = None, **kwargs: Any) -> Any:
+        """Learn from samples given to `ask` earlier."""
+        return self._change("tell", ids, y, t, **kwargs)
+
+    def forget(self, label: Any, **kwargs: Any) -> None:
+        """Remove a class."""
+        self._change("forget", label, **kwargs)
+
+    def delete(self, ids: Any, **kwargs: Any) -> Any:
+        """Delete samples."""
+        return self._change("delete", ids, **kwargs)
+
+    def correct(self, ids: Any, labels: Any, **kwargs: Any) -> Any:
+        """Put labels right."""
+        return self._change("correct", ids, labels, **kwargs)
+
+    def save(self) -> int:
+        """Write a snapshot to disk."""
+        return int(self._call(lambda actor: actor.read.remote("save")))
+
+    # Predictions, and what there is.
+
+    def snapshot(self, min_position: int = 0, timeout: float = 60.0) -> LiveSnapshot:
+        """The newest snapshot here, at once; or one that includes a position, when there is one."""
+        return self._fetch(min_position, timeout) if min_position > self._seen.position else self._seen
+
+    def _follow(self) -> None:
+        """Fetch every newer snapshot, with a pause in between."""
+        while not self._closed.wait(REFRESH):
+            with contextlib.suppress(TimeoutError, LiveError):
+                self._fetch(self._seen.position + 1, WAIT)
+
+    def _fetch(self, min_position: int, timeout: float) -> LiveSnapshot:
+        (reference,), position, facts = self._call(lambda actor: actor.snapshot.remote(min_position, timeout))
+        seen: LiveSnapshot = self._call(lambda _: reference)
+        self.learner = SimpleNamespace(**vars(facts), footprint=lambda: {"memory": facts.memory_bytes})
+        self._seen = seen
+        self.position = max(self.position, position)
+        return seen
+
+    @property
+    def classes(self) -> list[Any]:
+        """The labels seen so far."""
+        return self.snapshot().classes
+
+    def status(self) -> dict[str, Any]:
+        """What the learner holds and how well it does."""
+        return dict(self._read("status"))
+
+    def history(self) -> list[dict[str, Any]]:
+        """The last events."""
+        return list(self._read("history"))
+
+    def curve(self) -> list[Any]:
+        """The accuracy over time."""
+        return list(self._read("curve"))
+
+    def confusion(self) -> dict[Any, int]:
+        """How often a label got an answer."""
+        return dict(self._read("confusion"))
+
+    def mistakes(self) -> list[Any]:
+        """The last wrong answers."""
+        return list(self._read("mistakes"))
+
+    def _read(self, method: str) -> Any:
+        return self._call(lambda actor: actor.read.remote(method))
+
+    def close(self) -> None:
+        """End the thread; the actor goes on."""
+        self._closed.set()
+
+
+def actor_name(model: str) -> str:
+    """The name of a model's actor."""
+    return f"learner-{model}"
+
+
+def serve_on_ray(
+    folders: dict[str, Path],
+    learner: Learner | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    replicas: int = 2,
+    tokens: Tokens | None = None,
+    limits: Limits | None = None,
+    journal: str | None = None,
+    address: str | None = None,
+) -> None:
+    """Start the actors and the replicas, and return when they answer. Stop them with `stop_on_ray`.
+
+    address: of the cluster; by default that of this machine, else a new one.
+    """
+    import ray
+    from ray import serve
+
+    if not ray.is_initialized():
+        ray.init(address=address, namespace=APP, log_to_driver=False, logging_level=logging.ERROR)
+    kind: Any = ray.remote(LearnerActor)
+    for name, folder in folders.items():
+        kind.options(
+            name=actor_name(name),
+            namespace=APP,
+            lifetime="detached",
+            get_if_exists=True,
+            max_restarts=-1,
+            max_concurrency=CALLS,
+            num_cpus=0,
+        ).remote(str(folder.resolve()), learner, {"journal": journal})
+    names, limits = list(folders), limits or Limits()
+
+    def build() -> Any:
+        from everlearn.service.app import create_app
+        from everlearn.service.served import ServedModel
+
+        models = {name: ServedModel(name, RemoteLive(name), limits) for name in names}  # type: ignore[arg-type]
+        return create_app(models, tokens, limits)
+
+    serve.start(http_options={"host": host, "port": port}, logging_config={"log_level": "ERROR"})
+    deployment: Any = serve.deployment(serve.ingress(build)(), name="http")
+    options = deployment.options(
+        num_replicas=replicas, max_ongoing_requests=1000, ray_actor_options={"num_cpus": 0}
+    )
+    serve.run(options.bind(), name=APP, route_prefix="/")
+
+
+def stop_on_ray(folders: Sequence[str]) -> None:
+    """Stop the replicas and the actors; the learners are saved."""
+    import ray
+    from ray import serve
+
+    known: Any = ray
+    serve.delete(APP)
+    for name in folders:
+        with contextlib.suppress(ValueError, known.exceptions.RayError):
+            actor = known.get_actor(actor_name(name), namespace=APP)
+            known.get(actor.close.remote(), timeout=PATIENCE)
+            known.kill(actor)
