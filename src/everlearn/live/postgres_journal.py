@@ -5,8 +5,10 @@ One process at a time owns a learner, by an advisory lock that PostgreSQL releas
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +22,7 @@ Result = TypeVar("Result")
 MOST_REFUSED = 100  # refused entries that are kept
 READ = 64  # rows fetched at a time
 PATIENCE = 10  # seconds to connect
+MOMENT = 1.0  # seconds to wait for the lock
 ROW = (
     "position bigint, time double precision not null, kind text not null, detail text not null, samples bytea, "
     "checksum bigint not null"
@@ -132,15 +135,23 @@ class Database:
                 keepalives_count=3,
                 options="-c synchronous_commit=on",
             )
-            key = "hashtextextended('everlearn ' || %s, 0)"
-            (owned,) = connection.execute(f"select pg_try_advisory_lock({key})", (self.name,)).fetchone()
-            if not owned:
+            if not self._take(connection):
                 connection.close()
                 raise LiveError(
                     f"{self.name} in the database is in use by another process: close it there first"
                 )
             self._connection = connection
         return self._connection
+
+    def _take(self, connection: Any) -> bool:
+        """Own the learner; the connection of a process that has just ended may last a moment longer."""
+        end = time.monotonic() + MOMENT
+        query = "select pg_try_advisory_lock(hashtextextended('everlearn ' || %s, 0))"
+        while not connection.execute(query, (self.name,)).fetchone()[0]:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
 
     def _drop(self) -> None:
         if self._connection is not None:
@@ -152,8 +163,11 @@ class Database:
         return LiveError(f"the database of {self.name} can't be used: {reason}; check it, and call again")
 
     def close(self) -> None:
-        """Close the connection, and let others own the learner."""
+        """Let others own the learner, and close the connection."""
         with self._lock:
+            if self._connection is not None and not self._connection.closed:
+                with contextlib.suppress(self._psycopg.Error):
+                    self._connection.execute("select pg_advisory_unlock_all()")
             self._drop()
 
 
@@ -340,5 +354,5 @@ class PostgresJournal:
 
 
 def _entry(row: Sequence[Any]) -> Entry:
-    position, time, kind, detail, samples, *_ = row
-    return Entry(position, time, Change(kind, detail, None if samples is None else bytes(samples)))
+    position, at, kind, detail, samples, *_ = row
+    return Entry(position, at, Change(kind, detail, None if samples is None else bytes(samples)))
