@@ -59,4 +59,5 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/learn_one.py
 	$(BIN)/python benchmarks/compare.py --peers-python $(PEERS)
 	$(BIN)/python benchmarks/checkpoint.py
+	$(BIN)/python benchmarks/live.py
 	-$(BIN)/python benchmarks/parallel.py

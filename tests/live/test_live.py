@@ -193,6 +193,46 @@ def test_predictions_do_not_wait_while_the_learner_learns(tmp_path):
         assert live.snapshot(min_position=2).position == 2
 
 
+def test_calls_that_wait_are_written_in_one_commit(tmp_path, monkeypatch):
+    network, commits = Slow(), []
+    with open_live(tmp_path / "live", make("cope", network)) as live:
+        teach(live, [0])
+        append = live._storage.journal.append
+        monkeypatch.setattr(
+            live._storage.journal, "append", lambda entries: (commits.append(len(entries)), append(entries))
+        )
+        network.inside.clear()
+        network.go.clear()
+        calls = [threading.Thread(target=teach, args=(live, [number])) for number in range(1, 7)]
+        calls[0].start()
+        assert network.inside.wait(30)
+        for call in calls[1:]:
+            call.start()
+        while live.status()["queue"] < 5:
+            time.sleep(0.001)
+        network.go.set()
+        for call in calls:
+            call.join()
+        assert commits == [1, 5]
+        assert live.position == 7
+
+
+def test_the_step_is_computed_while_the_change_is_written(tmp_path, monkeypatch):
+    network, overlapped = Slow(), []
+    with open_live(tmp_path / "live", make("cope", network)) as live:
+        teach(live, [0])
+        append = live._storage.journal.append
+
+        def write_when_the_step_has_begun(entries):
+            overlapped.append(network.inside.wait(30))
+            append(entries)
+
+        network.inside.clear()
+        monkeypatch.setattr(live._storage.journal, "append", write_when_the_step_has_begun)
+        teach(live, [1])
+        assert overlapped == [True] and live.position == 2
+
+
 def test_a_bounded_queue_refuses_further_calls(tmp_path):
     network = Slow()
     with open_live(tmp_path / "live", make("cope", network), queue=1) as live:
