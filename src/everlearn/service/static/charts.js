@@ -71,7 +71,7 @@ export function lineChart(holder, { lines, marks = [], range, show, count = 6, a
   const all = lines.flatMap((line) => line.points);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
   if (!all.length || width < 80) {
-    holder.replaceChildren(html("p", "empty", "Nothing to show yet."));
+    holder.replaceChildren(html("p", "empty", "Nothing to show yet: send labelled samples to /v1/observe."));
     return;
   }
   let [first, last] = [Math.min(...all.map((p) => p[0])), Math.max(...all.map((p) => p[0]))];

@@ -195,7 +195,7 @@ function showMistakes(shown) {
   const pictures = shown.mistakes.some((each) => each.picture);
   $("mistakes").className = pictures ? "mistakes" : "mistakes rows";
   $("mistakes-note").textContent = shown.mistakes.length ? "label → answer, newest first" : "";
-  const boxes = shown.mistakes.map((each) => {
+  const boxes = shown.mistakes.slice(0, pictures ? 24 : 12).map((each) => {
     const box = html("div", "mistake");
     if (each.picture) box.append(thumbnail(each.picture));
     const pair = html("div", "pair");
