@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -80,7 +81,7 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
 
     for block in re.findall(r"```(?:sh|bash|console)\n(.*?)```", page.read_text("utf-8"), re.S):
         for line in block.splitlines():
-            words = line.split("#")[0].split()
+            words = line.split("#")[0].split() if "'" in line else shlex.split(line, comments=True)
             if words[:2] == ["everlearn", "run"]:
                 parse(words[2:])
             elif words[:2] == ["everlearn", "data"]:

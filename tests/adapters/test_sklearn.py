@@ -48,7 +48,7 @@ def blobs() -> tuple[np.ndarray, np.ndarray]:
 
 
 # Settings of CoPE that make no sense here: a classifier predicts one of its classes from rows of numbers at once.
-NOT_PARAMETERS = {"unknown", "waiting", "augmentation", "width", "colour", "mixing", "mirrored"}
+NOT_PARAMETERS = {"unknown", "waiting", "augmentation", "width", "colour", "cutout", "mixing", "mirrored"}
 
 
 def test_every_setting_of_cope_is_a_parameter_with_the_same_default():

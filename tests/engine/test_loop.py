@@ -73,7 +73,8 @@ def test_a_run_is_what_observing_each_batch_would_be():
 def test_words_as_labels_reach_every_part_of_the_result():
     x, y = next(weather(seed=1))
     source = as_stream(weather(), name="weather", tests=(x, y))
-    result = run(small(), source, Evaluator(every=10, prequential=True, representation=True), samples=400)
+    learner = small(renormalise=True)
+    result = run(learner, source, Evaluator(every=10, prequential=True, representation=True), samples=400)
     last = result.history[-1]
     assert (result.learner, result.stream, result.samples) == ("cope", "weather", 400)
     assert result.accuracy == 1.0

@@ -200,8 +200,12 @@ class CoPEClassifier(_RiverClassifier):
     reference_batch
         Weigh negative pairs as if a batch had this many samples, so that the loss does not grow with the
         batch size.
+    learn_prototypes
+        Prototypes follow the gradient of the cross-entropy over them, in place of the PPP-loss and the momentum.
     recalibrate
         Predict with prototypes that are recomputed from the replay memory after each batch.
+    recalibrate_every
+        Batches after which these are recomputed, at the next prediction.
     replayed
         Samples replayed in each iteration; by default as many as the batch has.
     averaging
@@ -260,7 +264,9 @@ class CoPEClassifier(_RiverClassifier):
         pseudo_prototypes: bool | None = None,
         gradient: Gradient = "released",
         reference_batch: int | None = None,
+        learn_prototypes: bool = False,
         recalibrate: bool = False,
+        recalibrate_every: int = 1,
         replayed: int | None = None,
         averaging: float | None = None,
         blend: bool | None = None,

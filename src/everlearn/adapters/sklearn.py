@@ -114,8 +114,12 @@ class CoPEClassifier(SklearnClassifier):
     reference_batch
         Weigh negative pairs as if a batch had this many samples, so that the loss does not grow with the
         batch size.
+    learn_prototypes
+        Prototypes follow the gradient of the cross-entropy over them, in place of the PPP-loss and the momentum.
     recalibrate
         Predict with prototypes that are recomputed from the replay memory after each batch.
+    recalibrate_every
+        Batches after which these are recomputed, at the next prediction.
     replayed
         Samples replayed in each iteration; by default as many as the batch has.
     averaging
@@ -179,7 +183,9 @@ class CoPEClassifier(SklearnClassifier):
         pseudo_prototypes: bool | None = None,
         gradient: Gradient = "released",
         reference_batch: int | None = None,
+        learn_prototypes: bool = False,
         recalibrate: bool = False,
+        recalibrate_every: int = 1,
         replayed: int | None = None,
         averaging: float | None = None,
         blend: bool | None = None,
