@@ -80,8 +80,8 @@ def test_every_command_on_every_page_is_understood(page, tmp_path):
     from everlearn.streams import datasets, record_files
 
     for block in re.findall(r"```(?:sh|bash|console)\n(.*?)```", page.read_text("utf-8"), re.S):
-        for line in block.splitlines():
-            words = line.split("#")[0].split() if "'" in line else shlex.split(line, comments=True)
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
             if words[:2] == ["everlearn", "run"]:
                 parse(words[2:])
             elif words[:2] == ["everlearn", "data"]:
