@@ -154,6 +154,7 @@ def test_a_state_from_before_there_was_a_scale_is_loaded_without():
     )
     for name in newer:
         del meta["settings"][name]
+    meta["settings"] |= {"averaging": 0.0, "pseudo_prototypes": True}  # their defaults then
     state["meta"] = json.dumps(meta)
     learner = CoPE("mlp", hidden=8, memory_size=20, device="cpu")
     learner.load_state_dict(state)

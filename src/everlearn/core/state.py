@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
-from everlearn.core.input_kind import KINDS, PLAIN
+from everlearn.core.input_kind import KINDS, PLAIN, Options
 from everlearn.core.locking import synchronized
 from everlearn.core.settings import settings_as_dict
 from everlearn.core.validation import try_network
@@ -151,6 +151,10 @@ def load_into(learner: Learner, state: State) -> None:
     check_tensors(state)
     # A setting that is newer than the state has its default, which is off.
     meta["settings"] = settings_as_dict(learner.Settings()) | learner.Settings.before | meta["settings"]
+    if "input" not in meta:  # what a setting of None stands for without options of the kind of input
+        own = vars(learner.settings)
+        same = (name for name, value in vars(Options()).items() if meta["settings"].get(name, ()) == value)
+        meta["settings"] |= {name: None for name in same if own.get(name, ()) is None}
     for part, mine in identity(learner).items():
         if meta[part] != mine:
             theirs, own = differing(meta[part], mine)
