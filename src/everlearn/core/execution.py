@@ -41,8 +41,11 @@ def weights(learner: Learner, new: int, old: int) -> Tensor | None:
 def learnt_tensors(learner: Learner) -> list[Tensor]:
     """The tensors that `learn` changes on the device, besides the rows of the memory."""
     held = [*learner.parameters, *learner.network.buffers(), *learner.sgd.state_tensors()]
-    if learner.prototype_memory is not None:
-        held.append(learner.prototype_memory.vectors)
+    prototypes = learner.prototype_memory
+    if prototypes is not None:
+        held += (
+            [prototypes.vectors] if prototypes.samples is None else [prototypes.vectors, prototypes.samples]
+        )
     return held if learner.average is None else [*held, *learner.average.means]
 
 

@@ -83,13 +83,14 @@ class Prototypes:
 
     def add(self, features: Tensor, slots: Tensor) -> None:
         """Let each prototype be the mean of all features of its class that were added. Tensor operations only."""
-        before = self.samples if self.samples is not None else self.vectors.new_zeros(len(self.vectors))
-        before = torch.cat([before, before.new_zeros(len(self.vectors) - len(before))])
-        counts = torch.zeros_like(before).index_add_(0, slots, torch.ones_like(features[:, 0]))
+        held = self.vectors.new_zeros(0) if self.samples is None else self.samples
+        if len(held) < len(self.vectors):  # a CUDA graph, which is captured later, changes it in place
+            self.samples = held = torch.cat([held, held.new_zeros(len(self.vectors) - len(held))])
+        counts = torch.zeros_like(held).index_add_(0, slots, torch.ones_like(features[:, 0]))
         sums = torch.zeros_like(self.vectors).index_add_(0, slots, features)
-        self.samples = before + counts
-        change = (sums - counts[:, None] * self.vectors) / self.samples.clamp(min=1)[:, None]
+        change = (sums - counts[:, None] * self.vectors) / (held + counts).clamp(min=1)[:, None]
         assign(self.vectors, slice(None), self.vectors + change)
+        assign(held, slice(None), held + counts)
 
     def invalidate(self) -> None:
         """Drop the prototypes computed from the memory, unless they are used for several batches."""
