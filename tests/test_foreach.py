@@ -33,6 +33,7 @@ CALLS = {
     "addcmul_": (tensors(1), tensors(2), 0.5),
     "clamp_": (0.5,),
     "copy_": (tensors(1),),
+    "div": (tensors(1),),
     "div_": ([2.0, 3.0, 4.0],),
     "lerp": (tensors(1), 0.3),
     "lerp_": (tensors(1), 0.3),

@@ -40,7 +40,11 @@ class DrawFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
         overload = _with_generator(func)
         if overload is not None and kwargs.get("generator") is None and _on_cpu(args, kwargs):
             func, self.drawn = overload, True
-            kwargs["generator"] = self.generator
+            place = [argument.name for argument in overload._schema.arguments].index("generator")
+            if place < len(args):  # given by position
+                args = (*args[:place], self.generator, *args[place + 1 :])
+            else:
+                kwargs["generator"] = self.generator
         return func(*args, **kwargs)
 
 

@@ -130,7 +130,7 @@ def test_the_resnet_takes_images_of_any_size(shape):
 
 
 def test_an_identity_moves_prototypes_in_the_samples_own_space():
-    plain = {"standardise": False, "class_means": False}
+    plain = {"standardise": False, "class_means": False, "renormalise": True}
     learner = CoPE("identity", memory_size=10, momentum=0.5, device="cpu", **plain)
     learner.observe(torch.tensor([[3.0, 4.0], [0.0, 2.0]]), ["a", "b"])
     before = learner.prototypes

@@ -56,7 +56,13 @@ def test_no_past_task_is_harmed_by_a_projected_gradient():
 
 
 def small(network="mlp", **settings):
-    chosen = {"memory_size": 30, "tasks": 3, "hidden": 12, "learning_rate": 0.1} | settings
+    chosen = {
+        "memory_size": 30,
+        "tasks": 3,
+        "hidden": 12,
+        "learning_rate": 0.1,
+        "standardise": False,
+    } | settings
     return GEM(network, device="cpu", seed=0, **chosen)
 
 

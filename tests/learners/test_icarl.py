@@ -17,7 +17,7 @@ both = pytest.mark.parametrize("original", [False, True])
 
 
 def small(network="mlp", **settings):
-    chosen = {"memory_size": 20, "hidden": 12, "learning_rate": 0.1} | settings
+    chosen = {"memory_size": 20, "hidden": 12, "learning_rate": 0.1, "standardise": False} | settings
     return ICaRL(network, device="cpu", seed=0, **chosen)
 
 

@@ -19,6 +19,7 @@ def small(**settings):
         "temperature": 0.5,
         "hidden": 5,
         "clip": None,
+        "standardise": False,
     }
     return MOSE("mlp", device="cpu", learning_rate=0.02, **options | settings)
 

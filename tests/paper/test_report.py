@@ -117,9 +117,9 @@ def test_a_paired_difference_leads_to_both_its_cells_seed_by_seed(written):
     )
     shown = fold(text, "difference-balanced-mir-split-mnist")
     assert foot(shown) == pytest.approx([*seeds, seeds.mean()], abs=0.006)
-    for learner in ("cope", "mir"):
+    for learner, settings in (("cope", " --renormalise"), ("mir", "")):
         assert f'href="#runs-balanced-{learner}-split-mnist"' in shown
-        assert f"--learner {learner} --stream split-mnist --seeds 5<" in shown
+        assert f"--learner {learner} --stream split-mnist --seeds 5{settings}<" in shown
 
 
 def test_a_check_of_a_claim_leads_to_the_cells_of_both_its_sides(written):

@@ -66,7 +66,7 @@ SMALLEST_IMAGE = 7  # pixels wide
 def kind_of(x: Tensor, network: Any) -> str:
     """The kind of these samples: `rows`, `embeddings` or `images`; `plain` if a network of the user's own takes them.
 
-    >>> kind_of(torch.randn(10, 6), "mlp"), kind_of(torch.rand(10, 784), "mlp")
+    >>> kind_of(torch.randn(10, 6), "mlp"), kind_of(torch.eye(10, 784), "mlp")
     ('rows', 'images')
     """
     if not isinstance(network, str):

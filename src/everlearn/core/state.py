@@ -278,7 +278,7 @@ def read_meta(state: State) -> dict[str, Any]:
             raise CheckpointError(f"this state's meta lacks {name}")
         if not kind(meta[name]):
             raise CheckpointError(f"this state's {name} is {shortened(meta[name])}, expected {expected}")
-    if meta.get("input", PLAIN) not in KINDS:
+    if meta.get("input", PLAIN) not in list(KINDS):
         raise CheckpointError(f"this state's input is {shortened(meta['input'])}, expected a kind of samples")
     return dict(meta)
 

@@ -18,6 +18,11 @@ __all__ = ["CoPECE", "CoPECESettings"]
 class CoPECESettings(BalancedReplaySettings, SoftmaxReplaySettings):
     """The settings of CoPE-CE: those of softmax replay, and of the class-balanced memory."""
 
+    learning_rate: float = SoftmaxReplaySettings.learning_rate  # else that of BalancedReplaySettings
+    """step size of plain SGD"""
+    clip: float | None = SoftmaxReplaySettings.clip
+    """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
+
 
 class CoPECE(Learner):
     """CoPE's memory and sampling with cross-entropy and softmax: the effect of the balanced memory alone.

@@ -54,10 +54,10 @@ class MKD(Learner):
     itself. Predictions are by the mean of the weights of both. It needs no task.
 
     >>> _ = torch.manual_seed(0)
-    >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
-    >>> y = ["high", "low"] * 20
+    >>> x = torch.randn(80, 8) + 5 * torch.tensor([1.0, -1.0] * 40)[:, None]
+    >>> y = ["high", "low"] * 40
     >>> learner = MKD("mlp", memory_size=10, hidden=16, seed=0)
-    >>> for start in range(0, 40, 4):
+    >>> for start in range(0, 80, 4):
     ...     learner.observe(x[start : start + 4], y[start : start + 4])
     >>> learner.predict(x[:4])
     ['high', 'low', 'high', 'low']
