@@ -56,7 +56,7 @@ class MKD(Learner):
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(80, 8) + 5 * torch.tensor([1.0, -1.0] * 40)[:, None]
     >>> y = ["high", "low"] * 40
-    >>> learner = MKD("mlp", memory_size=10, hidden=16, seed=0)
+    >>> learner = MKD("mlp", memory_size=10, hidden=16, learning_rate=0.2, seed=0)
     >>> for start in range(0, 80, 4):
     ...     learner.observe(x[start : start + 4], y[start : start + 4])
     >>> learner.predict(x[:4])
