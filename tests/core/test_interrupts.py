@@ -31,6 +31,7 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+    torch.set_grad_enabled(True)  # an interrupt may come while a context is left
 
 
 def check(chosen):

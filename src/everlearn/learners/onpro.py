@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.distributions import Beta
 from torch.nn.functional import cross_entropy, normalize
 
 from everlearn.checkpoint import State
@@ -124,11 +123,13 @@ class OnPro(TaskAwareLearner):
         shares = (torch.rand(first, generator=self.generator) * settings.mixed * applied * FINE).long()
         keys = torch.randint(2**40, (outputs * (outputs - 1) // 2,), generator=self.generator)
         rows, slots = draw_of_every_class(self.memory, outputs, count - first, self.generator)
-        with self.seeded():
-            pair_shares = (
-                Beta(settings.concentration, settings.concentration).sample((count - first,)) * FINE
-            ).long()
-        return partners.numpy(), shares.numpy(), keys.numpy(), rows, slots, pair_shares.numpy()
+        from scipy.special import betaincinv  # only here, since it takes a moment to import
+
+        # Shares of a symmetric Beta distribution, by its inverse.
+        uniform = torch.rand(count - first, generator=self.generator, dtype=torch.float64).numpy()
+        drawn = betaincinv(settings.concentration, settings.concentration, uniform)
+        pair_shares = (drawn * FINE).astype(np.int64)
+        return partners.numpy(), shares.numpy(), keys.numpy(), rows, slots, pair_shares
 
     def forward_sizes(self, batch: int) -> set[int]:
         """The views of B_n pass by themselves in the first task, and with B_M later."""
