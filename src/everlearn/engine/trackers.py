@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def _needs(package: str) -> ImportError:
     return ImportError(f"this tracker needs {package}: pip install 'everlearn[track]'")
 
 
-class _Numbers(Tracker):
+class _Numbers(Tracker, ABC):
     """A tracker that gets everything as named numbers over samples; a subclass says where they go."""
 
     def __init__(self, per_batch: bool = False) -> None:
@@ -50,9 +51,9 @@ class _Numbers(Tracker):
         }
         self.write(numbers, report.samples)
 
+    @abstractmethod
     def write(self, numbers: Mapping[str, float], samples: int) -> None:
         """Write numbers that belong to this number of samples."""
-        raise NotImplementedError
 
 
 class TensorBoardTracker(_Numbers):

@@ -8,6 +8,7 @@ import os
 import random
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self
 
@@ -57,7 +58,7 @@ class _Request(NamedTuple):
     parse: Callable[[dict[str, Any]], Any]
 
 
-class _Operations:
+class _Operations(ABC):
     """The operations; `_send` of a subclass makes the request.
 
     url: of the service. model: its name, if the service has several. token: by default $EVERLEARN_TOKEN.
@@ -83,11 +84,13 @@ class _Operations:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = self._make(timeout=timeout, headers=headers, transport=transport)
 
+    @abstractmethod
     def _make(self, **options: Any) -> Any:
-        raise NotImplementedError
+        """The HTTP client."""
 
+    @abstractmethod
     def _send(self, request: _Request) -> Any:
-        raise NotImplementedError
+        """Send a request, and return its result."""
 
     # Changes.
 
