@@ -168,8 +168,22 @@ def test_prototypes_have_unit_length_only_if_renormalised(renormalise):
     assert torch.allclose(lengths, torch.ones(4)) == renormalise
 
 
-def test_prototypes_are_not_renormalised_by_default_but_learned_ones_have_unit_length_also_after_a_merge():
-    assert CoPE(device="cpu").settings.renormalise is False
+def test_by_default_prototypes_of_rows_have_unit_length_and_those_of_images_and_embeddings_do_not():
+    kinds = {
+        "rows": ("mlp", torch.randn(4, 3)),
+        "images": ("mlp", torch.randint(256, (4, 8, 8), dtype=torch.uint8)),
+        "embeddings": ("identity", torch.randn(4, 3)),
+    }
+    for kind, (network, x) in kinds.items():
+        learner = CoPE(network, memory_size=10, hidden=8, momentum=0.5, class_means=False, device="cpu")
+        for _ in range(5):
+            learner.observe(x, [0, 1, 0, 1])
+        lengths = torch.stack(list(learner.prototypes.values())).norm(dim=1)
+        assert learner.input_kind == kind
+        assert torch.allclose(lengths, torch.ones(2)) == (kind == "rows")
+
+
+def test_learned_prototypes_have_unit_length_also_after_a_merge():
     learners = [CoPE("mlp", memory_size=20, hidden=8, learn_prototypes=True, device="cpu") for _ in "ab"]
     for learner in learners:
         learner.observe(torch.randn(6, 3), [0, 1, 2, 0, 1, 2])

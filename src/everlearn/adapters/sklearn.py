@@ -105,7 +105,8 @@ class CoPEClassifier(SklearnClassifier):
     embedding
         Size of the embedding; by default that of the network (100 for the MLP).
     renormalise
-        Scale prototypes back to unit length after each update, as the paper's text says; its released code does not.
+        Scale prototypes back to unit length after each update, as in the paper's text but not in its released code.
+        None does so for rows of numbers.
     pseudo_prototypes
         Use the samples of a batch as additional prototypes of their class in the loss.
     gradient
@@ -179,7 +180,7 @@ class CoPEClassifier(SklearnClassifier):
         momentum: float = 0.99,
         class_means: bool | None = None,
         embedding: int | None = None,
-        renormalise: bool = False,
+        renormalise: bool | None = None,
         pseudo_prototypes: bool | None = None,
         gradient: Gradient = "released",
         reference_batch: int | None = None,

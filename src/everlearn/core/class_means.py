@@ -24,7 +24,7 @@ def refresh_means(learner: Learner) -> None:
     samples, labels = ((), []) if held is None else learner.memory.samples()
     if held is not None and labels:
         slots = torch.tensor(learner.labels.slots(labels), device=learner.device)
-        unit = learner.settings.renormalise or learner.settings.learn_prototypes
+        unit = learner.options.renormalise or learner.settings.learn_prototypes
         held.recompute(learner.embed(samples), slots, unit)
 
 

@@ -36,6 +36,7 @@ class Options:
     blend: bool = False
     calibration: str = "none"
     pseudo_prototypes: bool = True
+    renormalise: bool = False
     class_means: bool = False
 
 
@@ -51,6 +52,7 @@ ROWS = Options(
     blend=True,
     calibration="full",
     pseudo_prototypes=False,
+    renormalise=True,
 )
 PLAIN = "plain"
 KINDS = {

@@ -154,17 +154,17 @@ def key_of(plain: dict[str, Any], in_force: dict[str, Any]) -> str:
     """
     kind = kind_of(plain["learner"], own="learner" in plain.get("versions", {}))
     # What a run of the first version had is left out, so that neither a setting nor a default of a later version
-    # changes the keys. So is what a default of None stands for on a benchmark's images, and None itself.
-    first = {} if kind is None else _defaults(kind) | kind.Settings.before
-    chosen = vars(Options())
-    first |= {name: chosen[name] for name, value in first.items() if value is None and name in chosen}
-    counted = {
-        name: value
-        for name, value in in_force.items()
-        if value != first.get(name, ()) and not (value is None and name in chosen)
-    }
+    # changes the keys. None counts as what it stands for on a benchmark's images.
+    first = {} if kind is None else _on_images(_defaults(kind) | kind.Settings.before)
+    counted = {name: value for name, value in _on_images(in_force).items() if value != first.get(name, ())}
     values = json.dumps(plain | {"settings": counted}, sort_keys=True)
     return hashlib.sha256(values.encode()).hexdigest()[:16]
+
+
+def _on_images(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with what None stands for where the samples are images."""
+    options = vars(Options())
+    return {name: options.get(name) if value is None else value for name, value in settings.items()}
 
 
 def _defaults(kind: type[Learner]) -> dict[str, Any]:

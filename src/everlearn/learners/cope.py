@@ -36,8 +36,8 @@ class CoPESettings(BalancedReplaySettings):
     """the prototype of a class is the mean of all its features, which suits fixed ones; None: for embeddings"""
     embedding: int | None = None
     """d, the size of the embedding; by default the network's own (MLP 100, slim ResNet18 256)"""
-    renormalise: bool = False
-    """normalise prototypes to unit length after each update, as the paper's text says; its released code does not"""
+    renormalise: bool | None = None
+    """prototypes have unit length after each update, as in the paper's text, not its released code; None: for rows"""
     pseudo_prototypes: bool | None = None
     """p̂, use the samples of a batch as proxies of their class in the loss; None: for all inputs but rows"""
     gradient: Gradient = "released"
@@ -129,7 +129,7 @@ class CoPE(Learner):
             return
         features = torch.cat([*(part[batch:] for part in outcomes[:-1]), outcomes[-1]])
         slots = torch.cat([*plan.old_slots[:-1], plan.slots, plan.old_slots[-1]])
-        self.prototype_memory.move(features, slots, self.settings.momentum, self.settings.renormalise)
+        self.prototype_memory.move(features, slots, self.settings.momentum, self.options.renormalise)
 
     def features(self, x: Tensor) -> Tensor:
         """f_θ(x), of unit length."""

@@ -23,7 +23,7 @@ class CoPEPlusSettings(CoPESettings):
     the images; in Python also a function of a batch"""
     averaging: float | None = 0.99
     """decay per batch of the averaged weights used for predictions; 0 for no averaging"""
-    renormalise: bool = True
+    renormalise: bool | None = True
     """normalise prototypes to unit length after each update, where they follow the momentum"""
     learn_prototypes: bool = True
     """prototypes follow the gradient of the cross-entropy over them, in place of the PPP-loss and the momentum"""
