@@ -11,8 +11,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import browser
 import hypothesis
 import numpy as np
 import pytest
@@ -30,6 +32,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("EVERLEARN_NO_SKIPS") and reporter and reporter.stats.get("skipped"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Browser]:
+    """A browser."""
+    binary = browser.find()
+    if binary is None:
+        pytest.skip("no Chromium here: `apt-get install chromium`, or set $CHROMIUM to where one is")
+    opened = browser.Browser(binary, tmp_path_factory.mktemp("browser"))
+    yield opened
+    opened.close()
 
 
 GIVEN = os.environ.get("EVERLEARN_DATA")

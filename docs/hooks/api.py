@@ -117,7 +117,7 @@ PACKAGES = {
         [
             "service.client.Client",
             "service.client.AsyncClient",
-            "service.client.ServiceError",
+            "service.operations.ServiceError",
             "service.run.serve",
             "service.app.create_app",
             "service.limits.Limits",

@@ -14,6 +14,8 @@ from everlearn.paper.reproduce import plan, reproduce
 
 ray = pytest.importorskip("ray")
 
+pytestmark = pytest.mark.services
+
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
 EXPERIMENT = """

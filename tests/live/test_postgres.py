@@ -19,8 +19,11 @@ from small_learners import same_state
 from everlearn import open_live
 from everlearn.live import LiveError
 from everlearn.live.entries import Change, Entry
-from everlearn.live.postgres_journal import Database, PostgresJournal
+from everlearn.live.postgres_database import Database
+from everlearn.live.postgres_journal import PostgresJournal
 from everlearn.live.sqlite_journal import SQLiteJournal
+
+pytestmark = pytest.mark.services
 
 TESTS = Path(__file__).parents[1]
 

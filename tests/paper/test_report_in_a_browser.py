@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 
-import browser
 import hostile_runs
 import pytest
 from runs_made_up import of_experiment, stored
@@ -12,20 +11,11 @@ from runs_made_up import of_experiment, stored
 from everlearn.paper import report
 from everlearn.paper.experiment import experiment
 
+pytestmark = pytest.mark.services
+
 ROWS = (
     "[...document.querySelectorAll('#balanced table')[0].tBodies[0].rows].map(row => row.cells[0].innerText)"
 )
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory):
-    """A browser."""
-    binary = browser.find()
-    if binary is None:
-        pytest.skip("no Chromium here: `apt-get install chromium`, or set $CHROMIUM to where one is")
-    opened = browser.Browser(binary, tmp_path_factory.mktemp("browser"))
-    yield opened
-    opened.close()
 
 
 def test_it_loads_without_an_error_and_without_a_request(shown, written):

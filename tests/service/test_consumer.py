@@ -17,6 +17,8 @@ from everlearn import open_live
 from everlearn.service.consumer import Consumer
 from everlearn.service.sources import KafkaSource, RedisSource, SourceError, open_source
 
+pytestmark = pytest.mark.services
+
 PATIENCE = 60.0
 
 

@@ -3,7 +3,6 @@
 import re
 import time
 
-import browser
 import numpy as np
 import pytest
 import torch
@@ -11,6 +10,8 @@ from running import running, small
 from sklearn.datasets import load_digits
 
 from everlearn.service.tokens import Tokens
+
+pytestmark = pytest.mark.services
 
 PATIENCE = 30.0
 WORDS = "<script>hacked = 1</script>"
@@ -27,17 +28,6 @@ class Alarm:
     @property
     def drift_detected(self):
         return self.seen == 10
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory):
-    """A browser."""
-    binary = browser.find()
-    if binary is None:
-        pytest.skip("no Chromium here: `apt-get install chromium`, or set $CHROMIUM to where one is")
-    opened = browser.Browser(binary, tmp_path_factory.mktemp("browser"))
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")

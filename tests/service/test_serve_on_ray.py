@@ -14,6 +14,8 @@ from everlearn import Client, open_live
 
 pytest.importorskip("ray.serve", reason="no Ray Serve here: pip install 'everlearn[serve-ray]'")
 
+pytestmark = pytest.mark.services
+
 X = np.eye(4, dtype=np.float32)
 Y = ["a", "b", "c", "d"]
 PATIENCE = 120.0

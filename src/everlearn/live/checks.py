@@ -8,10 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from everlearn.core import validation
+from everlearn.core.delayed_labels import as_ids
 from everlearn.core.learner import Learner
-from everlearn.memory.labels import shortened
+from everlearn.core.validation import as_task
+from everlearn.label_json import Label
+from everlearn.memory.labels import as_labels, shortened
 
-__all__ = ["as_batch", "check_request_id", "same_length"]
+__all__ = ["as_batch", "as_labelled", "check_request_id", "same_length"]
 
 
 def as_batch(learner: Learner, x: Any, where: str) -> Tensor:
@@ -19,6 +22,18 @@ def as_batch(learner: Learner, x: Any, where: str) -> Tensor:
     samples = validation.as_samples(x, where, keep_integers=isinstance(learner.given, nn.Module))
     validation.check_tensor(samples, where, learner.sample_shape, learner.sample_type)
     return samples
+
+
+def as_labelled(
+    learner: Learner, x: Any, y: Any, ids: Any, t: Any, where: str
+) -> tuple[Tensor, list[Label], list[Label] | None, int | None]:
+    """A batch to learn from: samples, labels, ids and task, checked."""
+    samples, labels = as_batch(learner, x, where), as_labels(y)
+    same_length(samples, "samples", labels, "labels", where)
+    keys = None if ids is None else as_ids(ids, where, repeated=True)
+    if keys is not None:
+        same_length(samples, "samples", keys, "ids", where)
+    return samples, labels, keys, None if t is None else as_task(t, where)
 
 
 def same_length(first: Sized, of: str, second: Sized, name: str, where: str) -> None:

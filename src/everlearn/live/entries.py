@@ -89,6 +89,12 @@ class Entry:
     def __init__(self, position: int, time: float, change: Change) -> None:
         self.position, self.time, self.change = position, time, change
 
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Entry:
+        """The entry in a row; its checksum is not looked at."""
+        position, at, kind, detail, samples, *_ = row
+        return cls(position, at, Change(kind, detail, None if samples is None else bytes(samples)))
+
     @property
     def row(self) -> Sequence[Any]:
         """What a journal stores: position, time, kind, detail, samples, and a checksum of all these."""

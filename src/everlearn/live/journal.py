@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from everlearn.live.entries import Entry
 
-__all__ = ["Journal", "LiveError", "Refused"]
+__all__ = ["MOST_REFUSED", "Journal", "LiveError", "Refused", "checked"]
+
+MOST_REFUSED = 100  # refused entries that a journal keeps
 
 
 class LiveError(RuntimeError):
@@ -24,6 +26,24 @@ class Refused:
 
     entry: Entry
     reason: str
+
+
+def checked(
+    read: Callable[[int], Sequence[Sequence[Any]]], after: int, name: str, remedy: str
+) -> Iterator[Entry]:
+    """The entries with larger positions, in order; a damaged one raises a LiveError.
+
+    read: the next rows after a position. name, remedy: of the journal, and what to do if it is damaged.
+    """
+    while rows := read(after):
+        for row in rows:
+            entry = Entry.of(row)
+            if entry.row[5] != row[5]:
+                raise LiveError(
+                    f"{name} is damaged: entry {entry.position} has another checksum than its content; {remedy}"
+                )
+            yield entry
+        after = rows[-1][0]
 
 
 class Journal(Protocol):

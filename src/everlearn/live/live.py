@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,11 +14,12 @@ from everlearn.core.learner import Learner
 from everlearn.core.validation import as_task
 from everlearn.label_json import Label
 from everlearn.live import editing, suggestion
-from everlearn.live.checks import as_batch, check_request_id, same_length
+from everlearn.live.checks import as_batch, as_labelled, check_request_id, same_length
 from everlearn.live.entries import Change
 from everlearn.live.journal import LiveError, Refused
 from everlearn.live.model import Mistake, Model
 from everlearn.live.published import LiveSnapshot, Publisher
+from everlearn.live.reader import PATIENCE, Reader
 from everlearn.live.results import Asked, Corrected, Deleted, LiveTold
 from everlearn.live.statistics import DriftDetector
 from everlearn.live.status import status_of
@@ -30,8 +30,6 @@ from everlearn.messages import is_whole
 from everlearn.notebook import card, curve
 
 __all__ = ["Live"]
-
-PATIENCE = 60.0  # seconds that a prediction waits for a position
 
 
 class Live:
@@ -52,6 +50,7 @@ class Live:
             model.statistics.attach(drift)
         self._writer = Writer(model, storage, self._between, queue)
         self._publisher = Publisher(model, self._writer.wake)
+        self._reader = Reader(self._writer, self._publisher)
         self._closed = False
 
     # Changes.
@@ -72,13 +71,7 @@ class Live:
         ids: one for each sample, by which it can be deleted or corrected later; the same id may come again.
         source: the name of an outside source and the position in it after this batch, as JSON; see `sources`.
         """
-        where = "Live.observe"
-        samples, labels = as_batch(self.learner, x, where), as_labels(y)
-        same_length(samples, "samples", labels, "labels", where)
-        keys = None if ids is None else as_ids(ids, where, repeated=True)
-        if keys is not None:
-            same_length(samples, "samples", keys, "ids", where)
-        task = None if t is None else as_task(t, where)
+        samples, labels, keys, task = as_labelled(self.learner, x, y, ids, t, "Live.observe")
         self._change("observe", samples, labels=labels, ids=keys, t=task, request=request_id, source=source)
 
     def ask(
@@ -163,28 +156,14 @@ class Live:
         confidence: whether to return a pair, the labels and the probability of each.
         min_position: include the changes up to this position only, which may be faster under load; 0 for any.
         """
-        return self._read(min_position, lambda learner: learner.predict(x, confidence))
+        self._check_open()
+        return self._reader.read(min_position, lambda learner: learner.predict(x, confidence))
 
     def predict_proba(self, x: Any, *, min_position: int | None = None) -> NDArray[np.float32]:
         """A row of probabilities per sample, over `classes`."""
-        found: NDArray[np.float32] = self._read(min_position, lambda learner: learner.predict_proba(x))
-        return found
-
-    def _read(self, min_position: int | None, function: Callable[[LiveSnapshot], Any]) -> Any:
-        """Call a function of the learner as it is at a position or later."""
-        if min_position is None:
-            return self._held(function, lambda: self.snapshot(self.position))
-        return function(self.snapshot(min_position))
-
-    def _held(self, function: Callable[[LiveSnapshot], Any], otherwise: Callable[[], LiveSnapshot]) -> Any:
-        """Call a function of the learner, or of a copy if another thread changes it now."""
         self._check_open()
-        if not self._writer.hold():
-            return function(otherwise())
-        try:
-            return function(LiveSnapshot(self.learner, self.position))
-        finally:
-            self._writer.release()
+        found: NDArray[np.float32] = self._reader.read(min_position, lambda learner: learner.predict_proba(x))
+        return found
 
     def snapshot(self, min_position: int = 0, timeout: float = PATIENCE) -> LiveSnapshot:
         """The newest copy of the learner at hand, for predictions in any thread.
@@ -192,10 +171,7 @@ class Live:
         It may be some milliseconds old. If it does not include `min_position`, wait until one does.
         """
         self._check_open()
-        latest = self._publisher.latest(self.position)
-        if not latest.classes and latest.position < self.position:  # a copy that can't predict anything
-            min_position = max(min_position, latest.position + 1)
-        return latest if latest.position >= min_position else self._publisher.at_least(min_position, timeout)
+        return self._reader.snapshot(min_position, timeout)
 
     def suggest(self, n: int) -> list[Label]:
         """The ids of the n waiting samples whose labels would teach the learner most, the best first."""
@@ -237,10 +213,10 @@ class Live:
 
     def status(self) -> dict[str, Any]:
         """What the learner holds and how well it does, as a dict."""
+        self._check_open()
         # Without waiting for a change: what only a copy shows may be some milliseconds old.
-        held = self._held(
-            lambda learner: (learner.classes, learner.exemplars()),
-            lambda: self._publisher.latest(self.position),
+        held = self._reader.held(
+            lambda learner: (learner.classes, learner.exemplars()), self._reader.newest_copy
         )
         return status_of(self._model, self._storage, self._writer, *held)
 
@@ -331,11 +307,8 @@ class Live:
         return f"Live({type(self.learner).__name__}, {str(self.folder)!r}, {state})"
 
     def _repr_html_(self) -> str:
-        facts = {
-            "position": f"{self.position:,}",
-            "samples": f"{self.learner.samples:,}",
-            "classes": len(self.classes),
-        }
+        samples, classes = f"{self.learner.samples:,}", len(self.classes)
+        facts = {"position": f"{self.position:,}", "samples": samples, "classes": classes}
         points = [(float(told), accuracy) for _, _, told, accuracy in self.curve()]
         return card(repr(self), facts, curve(points, "accuracy of the last 1,000 answers"))
 

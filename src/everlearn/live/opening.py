@@ -22,8 +22,9 @@ from everlearn.live.folder import ABOUT, Folder
 from everlearn.live.journal import Journal, LiveError
 from everlearn.live.live import Live
 from everlearn.live.model import Model
+from everlearn.live.postgres_database import Database, has_learner, is_postgres
 from everlearn.live.postgres_folder import PostgresFolder
-from everlearn.live.postgres_journal import Database, PostgresJournal, has_learner, is_postgres
+from everlearn.live.postgres_journal import PostgresJournal
 from everlearn.live.sqlite_journal import SQLiteJournal
 from everlearn.live.statistics import DriftDetector
 from everlearn.live.storage import Storage

@@ -11,7 +11,7 @@ from everlearn.checkpoint import State
 from everlearn.live.folder import FORMAT, Folder
 from everlearn.live.journal import LiveError
 from everlearn.live.model import position_in
-from everlearn.live.postgres_journal import Database
+from everlearn.live.postgres_database import Database
 
 __all__ = ["PostgresFolder"]
 

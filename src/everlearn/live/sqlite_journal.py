@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from everlearn.live.entries import Change, Entry
-from everlearn.live.journal import LiveError, Refused
+from everlearn.live.entries import Entry
+from everlearn.live.journal import MOST_REFUSED, LiveError, Refused, checked
 from everlearn.live.worker import Outcome, Worker
 
 __all__ = ["FILE", "SQLiteJournal"]
@@ -19,7 +19,6 @@ __all__ = ["FILE", "SQLiteJournal"]
 FILE = "journal.sqlite"
 PATIENCE = 10.0  # seconds that a write waits for a backup in another process
 LOG_BYTES = 2**22  # written to the log before it is copied to the database and used from its beginning again
-MOST_REFUSED = 100  # refused entries that are kept
 READ = 64  # rows fetched at a time
 PAGE = 4096
 ZEROS = 2**20  # bytes written at a time to overwrite free pages
@@ -130,22 +129,13 @@ class SQLiteJournal:
 
     def entries(self, after: int) -> Iterator[Entry]:
         """The entries with larger positions, in order; a damaged one raises a LiveError."""
-        while True:
+
+        def read(after: int) -> list[Any]:
+            query = f"select * from entries where position > ? order by position limit {READ}"
             with self._sentence():
-                rows = self._connection.execute(
-                    f"select * from entries where position > ? order by position limit {READ}", (after,)
-                ).fetchall()
-            if not rows:
-                return
-            for row in rows:
-                entry = _entry(row)
-                if entry.row[5] != row[5]:
-                    raise LiveError(
-                        f"{self.path} is damaged: entry {entry.position} has another checksum than its content; "
-                        "restore a backup of the folder"
-                    )
-                yield entry
-            after = rows[-1][0]
+                return self._connection.execute(query, (after,)).fetchall()
+
+        return checked(read, after, str(self.path), "restore a backup of the folder")
 
     def bounds(self) -> tuple[int, int]:
         """The position up to which entries were removed, and the position of the last entry."""
@@ -172,7 +162,7 @@ class SQLiteJournal:
         """The entries that were set aside last, the oldest first."""
         with self._sentence():
             rows = self._connection.execute("select * from refused order by position").fetchall()
-        return [Refused(_entry(row), row[6]) for row in rows]
+        return [Refused(Entry.of(row), row[6]) for row in rows]
 
     def trim(self, until: int, most: int) -> bool:
         """Remove entries up to a position, at most so many of them; whether all are removed."""
@@ -199,7 +189,7 @@ class SQLiteJournal:
         """The entries of the kind "delete"."""
         with self._sentence():
             rows = self._connection.execute("select * from entries where kind = 'delete' order by position")
-            return [_entry(row) for row in rows.fetchall()]
+            return [Entry.of(row) for row in rows.fetchall()]
 
     def erase(self, until: int, refused: Sequence[int]) -> None:
         """Remove entries up to a position and these refused ones, and overwrite their bytes in all files.
@@ -269,8 +259,3 @@ class SQLiteJournal:
         self._copier.close()
         with self._sentence():
             self._connection.close()
-
-
-def _entry(row: Sequence[Any]) -> Entry:
-    position, time, kind, detail, samples, *_ = row
-    return Entry(position, time, Change(kind, detail, samples))
