@@ -74,7 +74,7 @@ def interrupt(point: Point) -> tuple[str, str] | None:
     place = ":".join(map(str, tracer.places[-1])) if tracer.places else f"{point.kind} {point.event}"
     if process() != outside:
         torch.set_grad_enabled(True)
-        return "the process: torch's generator, gradient mode or threads", place
+        return "the process: torch's generator, modes or threads", place
     if isinstance(raised, OtherChanged):
         return str(raised), place
     if point.error is ctrl_c and not isinstance(raised, KeyboardInterrupt):

@@ -35,7 +35,10 @@ def differing(given: dict[str, Any], right: dict[str, Any]) -> list[str]:
 
 def process() -> tuple[Any, ...]:
     """What belongs to the process, and no learner may change."""
-    return torch.get_rng_state().numpy().tobytes(), torch.is_grad_enabled(), torch.get_num_threads()
+    return (
+        torch.get_rng_state().numpy().tobytes(),
+        *(torch.is_grad_enabled(), torch._C._len_torch_dispatch_stack(), torch.get_num_threads()),
+    )
 
 
 def in_another_thread(function: Callable[[], Any]) -> Any:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from everlearn import foreach
 from everlearn.threads import ThreadCount
+from everlearn.torch_modes import TorchModes
 
 __all__ = ["PendingUpdate", "Transaction", "Update", "assign", "atomic", "current", "on_undo", "suspended"]
 
@@ -245,11 +246,12 @@ def atomic(method: Method) -> Method:
 
 
 class _Change:
-    """One change of a learner: its lock, its number of threads, and the transaction."""
+    """One change of a learner: its lock, its number of threads, torch's modes, and the transaction."""
 
     def __init__(self, learner: Any) -> None:
         self._learner, self._lock = learner, learner.lock
         self._outer, self._threads = _local.transaction, ThreadCount(learner.settings.threads)
+        self._modes = TorchModes()
         self._transaction: Transaction | None = None
 
     def begin(self) -> None:
@@ -268,6 +270,7 @@ class _Change:
 
     def end(self) -> None:
         _local.transaction = self._outer
+        self._modes.restore()
         if self._transaction is not None:
             self._transaction.release()
         self._threads.leave()

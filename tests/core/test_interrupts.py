@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from interrupting.calls import CALLS, at_start, can_call
 from interrupting.outcome import expected, interrupt, what_is_wrong
-from interrupting.outside import frozen
+from interrupting.outside import frozen, process
 from interrupting.points import Tracer, ctrl_c, places, points, refuse, variants
 from interrupting.subjects import TROUBLE, make
 
@@ -26,12 +26,13 @@ every_learner = pytest.mark.parametrize("name", NAMES)
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """As the benchmark has it, and as it was afterwards."""
+    """As the benchmark has it; and the process is afterwards as it was."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    before = process()
     yield
+    assert process() == before
     torch.set_num_threads(threads)
-    torch.set_grad_enabled(True)  # an interrupt may come while a context is left
 
 
 def check(chosen):

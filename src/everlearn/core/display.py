@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from everlearn.memory.labels import Label
 from everlearn.notebook import card
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["OWN_NETWORK", "as_html", "as_text", "changed_settings", "network_name"]
+__all__ = ["OWN_NETWORK", "as_html", "as_text", "changed_settings", "exemplars", "network_name"]
 
 OWN_NETWORK = "module:"  # before the class of a network that is the user's own
 
@@ -21,6 +22,11 @@ LONGEST = 40  # characters of a label or a setting
 def network_name(learner: Learner) -> str:
     """The network's name, or the class of the user's module."""
     return learner.given if isinstance(learner.given, str) else OWN_NETWORK + type(learner.given).__qualname__
+
+
+def exemplars(learner: Learner) -> dict[Label, int]:
+    """The number of exemplars of each class in the replay memory."""
+    return {} if learner.memory is None else learner.memory.counts()
 
 
 def as_text(learner: Learner) -> str:
@@ -42,9 +48,9 @@ def as_html(learner: Learner) -> str:
     if learner.classes:
         shown = ", ".join(_short(label) for label in learner.classes[:LABELS])
         facts["labels"] = shown + (", …" if len(learner.classes) > LABELS else "")
-    exemplars = sum(learner.exemplars().values())
-    if exemplars:
-        facts["exemplars"] = f"{exemplars:,}"
+    stored = sum(learner.exemplars().values())
+    if stored:
+        facts["exemplars"] = f"{stored:,}"
     facts["memory"] = f"{sum(learner.footprint().values()) / 1e6:.2f} MB"
     return card(type(learner).__name__, facts)
 

@@ -10,13 +10,31 @@ from torch import Tensor
 
 from everlearn.core.plan import Plan
 from everlearn.randomness import DrawFrom
+from everlearn.training.cuda_graph import Captured, Graphed
+from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.sgd import NotFinite, finite_norm, with_gradients
 from everlearn.transaction import current
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["changing_parts", "learn_batch", "learnt_tensors", "settle", "tensors_replaced", "weights"]
+__all__ = [
+    "changing_parts",
+    "learn_batch",
+    "learnt_tensors",
+    "make_graphs",
+    "settle",
+    "tensors_replaced",
+    "weights",
+]
+
+
+def make_graphs(learner: Learner) -> Graphed | None:
+    """CUDA graphs of `learn`, on a GPU, if it consists of tensor operations alone."""
+    if callable(getattr(learner.settings, "augmentation", None)):
+        learner.tensors_alone = False  # a user's function may do anything
+    capturable = learner.device.type == "cuda" and learner.tensors_alone
+    return Captured(learner.learn, FiniteGuard(learner)) if capturable else None
 
 
 def changing_parts(learner: Learner) -> list[object]:
@@ -64,7 +82,7 @@ def settle(learner: Learner) -> None:
 def learn_batch(learner: Learner, x: Tensor, plan: Plan) -> None:
     """Learn from a batch on the device; raise an error if memory runs out or a value is not finite."""
     learner.prepare_network()
-    drawing = DrawFrom(learner.generator) if learner.network_draws else nullcontext()
+    drawing = DrawFrom(learner.generator) if learner.traits.draws else nullcontext()
     try:
         with drawing, with_gradients():
             (learner.graphs or learner.learn)(x.to(learner.device), plan.on(learner.device))
@@ -78,5 +96,5 @@ def learn_batch(learner: Learner, x: Tensor, plan: Plan) -> None:
     transaction = current()
     if transaction is not None and not transaction.is_finite():
         raise NotFinite
-    if learner.finite_buffers and learner.device.type != "cuda":
-        finite_norm(learner.finite_buffers)
+    if learner.traits.finite_buffers and learner.device.type != "cuda":
+        finite_norm(learner.traits.finite_buffers)

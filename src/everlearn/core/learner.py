@@ -40,14 +40,12 @@ from everlearn.core.prediction import NotLearntYet
 from everlearn.core.settings import Settings, make_settings
 from everlearn.core.signature import describe
 from everlearn.core.snapshot import take_snapshot
-from everlearn.core.standardisation import Standardisation
+from everlearn.core.standardisation import Standardisation, prepared_samples
 from everlearn.memory.labels import Label, LabelTable
 from everlearn.memory.prototypes import Prototypes
 from everlearn.networks import as_input, to_unit_length
 from everlearn.streams.horizon import Horizon
 from everlearn.training.averaging import WeightAverage
-from everlearn.training.cuda_graph import Captured, Graphed
-from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.sgd import SGD
 from everlearn.transaction import atomic
 
@@ -68,6 +66,7 @@ class Learner(ABC):
     needs: ClassVar[frozenset[Literal["t", "tasks", "classes"]]] = frozenset()
     tensors_alone: bool = True  # whether a CUDA graph can capture `step`: tensor operations only
     can_forget: bool = True  # whether a single class can be removed
+    draws_vary: bool = False  # whether the classes of a batch determine how many exemplars are replayed
     horizon: ClassVar[Horizon] = Horizon()
     scenario: ClassVar[str | None] = None  # the order of the stream that the learner needs, if any
     Settings: ClassVar[type[Settings]] = Settings
@@ -92,11 +91,7 @@ class Learner(ABC):
     rejection_threshold: float | None = None
     batches = samples = 0
     newest = 0  # the number of batches before the newest class arrived
-    accepted_sizes: frozenset[int] = frozenset()  # batch sizes that the network is known to accept
-    network_draws = False  # whether the network draws random numbers in training mode, like dropout
-    has_modes = True  # whether the network may compute something else in evaluation mode
-    has_buffers = False  # whether the network has buffers, and those that must stay finite
-    finite_buffers: tuple[Tensor, ...] = ()
+    traits = setup.NetworkTraits()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -118,10 +113,7 @@ class Learner(ABC):
         if self.has_head:
             self.head = softmax.SoftmaxHead(self)
         self.lock = LearnerLock()
-        if callable(getattr(self.settings, "augmentation", None)):
-            self.tensors_alone = False  # a user's function may do anything
-        graphs = self.device.type == "cuda" and self.tensors_alone
-        self.graphs: Graphed | None = Captured(self.learn, FiniteGuard(self)) if graphs else None
+        self.graphs = execution.make_graphs(self)
 
     # Learning.
 
@@ -209,6 +201,8 @@ class Learner(ABC):
     # For use in `step`. Those of a softmax head are in softmax.py.
     logits = softmax.logits
     fit = softmax.fit
+    descend = softmax.descend
+    prepared = prepared_samples
     seeded = setup.seeded
     weights = execution.weights
 
@@ -228,15 +222,6 @@ class Learner(ABC):
         forward.descend((slope - features * (features * slope).sum(1, keepdim=True)) / lengths)
         return features
 
-    def prepared(self, x: Tensor) -> Tensor:
-        """Samples as the network gets them: standardised, if the learner does that."""
-        return x if self.standardisation is None else self.standardisation(x)
-
-    def descend(self, loss: Tensor) -> None:
-        """One SGD step on a loss, by autograd; nothing where the network has nothing to train."""
-        if self.parameters:
-            self.sgd.step(torch.autograd.grad(loss, self.parameters))
-
     @property
     def predictor(self) -> Any:
         """The network used for predictions: the averaged one, if there is one."""
@@ -255,6 +240,7 @@ class Learner(ABC):
     load_state_dict = state.load_into
     save = state.save
     export = export_predictor
+    exemplars = display.exemplars
     network_name = property(display.network_name)
     __repr__ = display.as_text
     _repr_html_ = display.as_html
@@ -263,10 +249,6 @@ class Learner(ABC):
     def classes(self) -> list[Label]:
         """The labels seen so far, in the order first seen."""
         return self.labels.labels
-
-    def exemplars(self) -> dict[Label, int]:
-        """The number of exemplars of each class in the replay memory."""
-        return {} if self.memory is None else self.memory.counts()
 
     # For methods to override. These defaults are functions of a learner, too.
     scores = softmax.scores
@@ -293,11 +275,6 @@ class Learner(ABC):
     extra_state = state.extra_state
     restore_extra = state.restore_extra
     footprint = state.footprint
-
-    @property
-    def draws_vary(self) -> bool:
-        """Whether the classes of a batch determine how many exemplars are replayed."""
-        return False
 
     def memory_edited(self, kept: NDArray[np.int64]) -> None:
         """Called after samples of the memory were removed or relabelled; kept: which of those before are left."""

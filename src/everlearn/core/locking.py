@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from everlearn.torch_modes import TorchModes
+
 __all__ = ["LearnerLock", "synchronized"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -60,14 +62,17 @@ def synchronized(method: Method) -> Method:
     def waiting(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.lock.is_held():
             return method(self, *args, **kwargs)
+        modes = TorchModes()
         # An interrupt may come just before the lock is released, so it is released twice.
         try:
             try:
                 self.lock.acquire()
                 return method(self, *args, **kwargs)
             finally:
+                modes.restore()
                 self.lock.release()
         finally:
+            modes.restore()
             self.lock.release()
 
     return cast(Method, waiting)

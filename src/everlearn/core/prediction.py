@@ -12,11 +12,12 @@ from torch import Tensor
 
 from everlearn.core.calibration import calibrated
 from everlearn.core.images import with_mirror_image
-from everlearn.core.rejection import AT_MOST, reject, threshold
+from everlearn.core.rejection import rejected
 from everlearn.core.validation import check_samples
 from everlearn.memory.labels import Label
 from everlearn.networks import as_input
 from everlearn.threads import computing_with
+from everlearn.torch_modes import keeping_modes
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
@@ -40,7 +41,7 @@ def predict(learner: Learner, x: Any) -> list[Label]:
     """The label of each sample, among those seen so far; UNKNOWN where the learner rejects the sample."""
     labels, scores = learner.classes, scored(learner, x)
     predicted = [labels[slot] for slot in scores.argmax(1).tolist()]
-    return predicted if learner.settings.unknown is None else reject(predicted, scores, least_score(learner))
+    return predicted if learner.settings.unknown is None else rejected(learner, predicted, scores, scored)
 
 
 def predict_proba(learner: Learner, x: Any) -> NDArray[np.float32]:
@@ -71,6 +72,7 @@ def scored(learner: Learner, x: Any, method: str = "predict") -> Tensor:
     return scores
 
 
+@keeping_modes
 def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply a function to the samples, in evaluation mode and in chunks."""
     if learner.network is None:
@@ -93,7 +95,7 @@ def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor]
 def evaluate(learner: Learner, function: Callable[[], Result]) -> Result:
     """Call a function while the networks that predict are in evaluation mode."""
     networks = [learner.network, learner.predictor] if learner.options.blend else [learner.predictor]
-    training = [network for network in networks if network.training and learner.has_modes]
+    training = [network for network in networks if network.training and learner.traits.has_modes]
     with computing_with(learner.settings.threads):
         for network in training:
             network.eval()
@@ -102,13 +104,3 @@ def evaluate(learner: Learner, function: Callable[[], Result]) -> Result:
         finally:
             for network in training:
                 network.train()
-
-
-def least_score(learner: Learner) -> float:
-    """The score below which a prediction is rejected, computed from the exemplars at most once per batch."""
-    if learner.rejection_threshold is None:
-        samples = learner.memory.samples()[0]
-        samples = samples[:: max(-(-len(samples) // AT_MOST), 1)]
-        scores = scored(learner, samples) if len(samples) else torch.empty(0, 1)
-        learner.rejection_threshold = threshold(scores, learner.settings.unknown)
-    return learner.rejection_threshold

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from everlearn.arrays import in_float64
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label
 
-__all__ = ["AT_MOST", "reject", "threshold"]
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["least_score", "reject", "rejected", "threshold"]
 
 AT_MOST = 1000  # exemplars that the threshold is computed from
+
+
+Scored = Callable[["Learner", Tensor], Tensor]  # the scores that a learner gives to samples
+
+
+def rejected(learner: Learner, predicted: list[Label], scores: Tensor, scored: Scored) -> list[Label]:
+    """The predictions of a learner, with UNKNOWN for samples that it rejects."""
+    return reject(predicted, scores, least_score(learner, scored))
+
+
+def least_score(learner: Learner, scored: Scored) -> float:
+    """The score below which a prediction is rejected, computed from the exemplars at most once per batch."""
+    if learner.rejection_threshold is None:
+        samples = learner.memory.samples()[0]
+        samples = samples[:: max(-(-len(samples) // AT_MOST), 1)]
+        scores = scored(learner, samples) if len(samples) else torch.empty(0, 1)
+        learner.rejection_threshold = threshold(scores, learner.settings.unknown)
+    return learner.rejection_threshold
 
 
 def reject(predicted: list[Label], scores: Tensor, least: float) -> list[Label]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
 __all__ = [
+    "NetworkTraits",
     "add_classes",
     "begin",
     "build_trunk",
@@ -38,6 +40,23 @@ __all__ = [
 
 # Modules that compute the same in training and in evaluation mode.
 SAME_IN_BOTH_MODES = (nn.Flatten, nn.Linear, nn.ReLU, nn.Sequential, MLP, SoftmaxNetwork)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkTraits:
+    """What is known of a learner's network.
+
+    accepted_sizes: batch sizes that it is known to accept.
+    draws: whether it draws random numbers in training mode, like dropout.
+    has_modes: whether it may compute something else in evaluation mode.
+    has_buffers, finite_buffers: whether it has buffers, and those that must stay finite.
+    """
+
+    accepted_sizes: frozenset[int] = frozenset()
+    draws: bool = False
+    has_modes: bool = True
+    has_buffers: bool = False
+    finite_buffers: tuple[Tensor, ...] = ()
 
 
 @atomic
@@ -86,7 +105,7 @@ def begin(learner: Learner, x: Tensor) -> None:
         network = (learner.build(given, shape) if isinstance(given, str) else given).to(learner.device)
         with DrawFrom(torch.Generator()) as trial:
             features = validation.probe(network, x.to(learner.device))
-        learner.network_draws = trial.drawn
+        learner.traits = dataclasses.replace(learner.traits, draws=trial.drawn)
         learner.install(network, features)
     learner.sample_shape, learner.sample_type = shape, x.dtype
     learner.waiting.keep_only(shape, x.dtype)
@@ -122,9 +141,12 @@ def use_network(learner: Learner, network: nn.Module) -> None:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     learner.parameters = [part for part in network.parameters() if part.requires_grad]
     floating = (part for part in network.buffers() if part.is_floating_point())
-    learner.finite_buffers = tuple(part for part in floating if bool(part.isfinite().all()))
-    learner.has_modes = any(type(part) not in SAME_IN_BOTH_MODES for part in network.modules())
-    learner.has_buffers = any(True for _ in network.buffers())
+    learner.traits = dataclasses.replace(
+        learner.traits,
+        has_modes=any(type(part) not in SAME_IN_BOTH_MODES for part in network.modules()),
+        has_buffers=any(True for _ in network.buffers()),
+        finite_buffers=tuple(part for part in floating if bool(part.isfinite().all())),
+    )
     before = getattr(learner, "sgd", None)
     learner.sgd = make_optimizer(network, learner.parameters, learner.settings, before)
     if learner.options.averaging:
@@ -143,5 +165,5 @@ def prepare_network(learner: Learner) -> None:
     if not learner.network.training:
         learner.network.train()
     transaction = current()
-    if transaction is not None and learner.has_buffers:
+    if transaction is not None and learner.traits.has_buffers:
         transaction.keep_buffers(learner.network)

@@ -74,6 +74,12 @@ def logits(learner: Learner, x: Tensor) -> Tensor:
     return masked
 
 
+def descend(learner: Learner, loss: Tensor) -> None:
+    """One SGD step on a loss, by autograd; nothing where the network has nothing to train."""
+    if learner.parameters:
+        learner.sgd.step(torch.autograd.grad(loss, learner.parameters))
+
+
 def fit(learner: Learner, x: Tensor, slots: Tensor, weights: Tensor | None = None) -> None:
     """One SGD step on the mean cross-entropy, whose gradient by the logits is softmax − one-hot.
 
@@ -89,7 +95,8 @@ def fit(learner: Learner, x: Tensor, slots: Tensor, weights: Tensor | None = Non
 
 def scores(learner: Learner, x: Tensor) -> Tensor:
     """The score of each class seen, `[samples, classes]`: its logit. Their softmax gives the probabilities."""
-    return scores_with(learner, learner.predictor, x)
+    by_predictor: Tensor = learner.scores_with(learner.predictor, x)
+    return by_predictor
 
 
 def scores_with(learner: Learner, network: Any, x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,7 +11,10 @@ from everlearn.checkpoint import State
 from everlearn.networks import as_input
 from everlearn.transaction import current
 
-__all__ = ["Standardisation"]
+if TYPE_CHECKING:
+    from everlearn.core.learner import Learner
+
+__all__ = ["Standardisation", "prepared_samples"]
 
 MEMORY = 10_000  # samples: older ones fade, so that a scale that changes is followed
 WILD = 20.0  # standard deviations; a value farther out counts as if it were there
@@ -118,3 +121,8 @@ class Standardisation:
 
 def _is_valid(count: int, mean: Tensor, variance: Tensor) -> Any:
     return count >= 0 and mean.isfinite().all() and variance.isfinite().all() and (variance >= 0).all()
+
+
+def prepared_samples(learner: Learner, x: Tensor) -> Tensor:
+    """Samples as the network gets them: standardised, if the learner does that."""
+    return x if learner.standardisation is None else learner.standardisation(x)

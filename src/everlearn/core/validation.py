@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -75,11 +76,15 @@ def try_forward(learner: Learner, x: Tensor) -> None:
     """Try a batch on a user's network or augmentation, so that errors are raised before anything is learnt."""
     network = learner.trained_network()
     if network is not None and learner.may_reject:
-        sizes = learner.forward_sizes(len(x)) - learner.accepted_sizes
+        sizes = learner.forward_sizes(len(x)) - learner.traits.accepted_sizes
         with DrawFrom(torch.Generator()) as trial:
             try_network(network, x.to(learner.device), sizes)
-        learner.network_draws = learner.network_draws or trial.drawn
-        learner.accepted_sizes |= sizes
+        if sizes or trial.drawn > learner.traits.draws:
+            learner.traits = dataclasses.replace(
+                learner.traits,
+                accepted_sizes=learner.traits.accepted_sizes | sizes,
+                draws=learner.traits.draws or trial.drawn,
+            )
     if callable(getattr(learner.settings, "augmentation", None)):
         with DrawFrom(torch.Generator()):
             ImageChanges.own_view(learner.settings.augmentation, x.to(learner.device, copy=True))

@@ -135,24 +135,16 @@ class CoPE(Learner):
         """f_θ(x), of unit length."""
         return to_unit_length(self.predictor(x))[0]
 
-    def scores(self, x: Tensor) -> Tensor:
-        """f·p^c/τ for each class seen; the nearest prototype has the largest score."""
-        return self.scores_with(self.predictor, x)
-
     def scores_with(self, network: Any, x: Tensor) -> Tensor:
-        """The same by the weights of this network."""
+        """f·p^c/τ for each class seen, f by this network; the nearest prototype has the largest score."""
         features = to_unit_length(network(x))[0]
         return features @ prediction_prototypes(self).T / self.settings.temperature
-
-    # The prototypes.
 
     @property
     def prototypes(self) -> dict[Label, Tensor]:
         """The evolving prototype p^c of each class seen; with `recalibrate`, predictions use others."""
         vectors = self.prototype_memory.vectors.clone() if self.classes else ()
         return dict(zip(self.classes, vectors, strict=False))
-
-    # The network.
 
     def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
         """Build the named network; its output is the embedding."""

@@ -65,7 +65,7 @@ class MIR(Learner):
     _in_batch: NDArray[np.int64] = np.zeros(0, np.int64)  # the classes of the batch that is planned
 
     @property
-    def draws_vary(self) -> bool:
+    def draws_vary(self) -> bool:  # type: ignore[override]
         """Whether the number of candidates depends on the classes of the batch."""
         return self.settings.other_classes
 

@@ -20,7 +20,7 @@ from everlearn.memory.base import LARGEST, Integers
 if TYPE_CHECKING:
     from everlearn.memory.class_balanced import BalancedMemory
 
-__all__ = ["ageing_keys", "arrivals", "keys_of_another", "quota_of"]
+__all__ = ["ageing_keys", "arrivals", "keys_of_another", "new_keys", "quota_of"]
 
 UNIT = 2.0**32  # keys are whole numbers of 1 / UNIT
 LOWEST = 8  # added to every key, so that it is positive: −log(−log u) is above −4 for 63 random bits
@@ -39,6 +39,16 @@ def arrivals(slots: Integers, arrived: Integers) -> Integers:
     numbers = np.empty(len(slots), np.int64)
     numbers[order] = np.arange(len(slots)) - firsts + 1
     return numbers + arrived[slots]
+
+
+def new_keys(memory: BalancedMemory, slots: Integers) -> Integers:
+    """The keys of new samples: random, and larger for later ones if exemplars age."""
+    random = memory._random_integers(len(slots))
+    if not memory.half_life:
+        return random + 1
+    numbers = arrivals(slots, memory._arrived)
+    memory._arrived = memory._arrived + np.bincount(slots, minlength=len(memory._arrived))
+    return ageing_keys(random, numbers, memory.half_life)
 
 
 def ageing_keys(random: Integers, numbers: Integers, half_life: int) -> Integers:

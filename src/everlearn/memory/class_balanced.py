@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from everlearn.memory import class_balanced_changes as changes
-from everlearn.memory.ageing import ageing_keys, arrivals, quota_of
+from everlearn.memory.ageing import new_keys, quota_of
 from everlearn.memory.base import Integers, ReplayMemory
 from everlearn.memory.labels import LabelTable
-from everlearn.memory.sampling import choose_distinct
+from everlearn.memory.sampling import choose_distinct, draw_with_retries
 from everlearn.transaction import assign
 
 __all__ = ["BalancedMemory"]
@@ -66,7 +66,8 @@ class BalancedMemory(ReplayMemory):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         smallest = self._counts.min()
         if smallest >= count and smallest * len(self._counts) >= count * count:
-            return self._draw_with_retries(count)
+            entries, slots = draw_with_retries(self._counts, self._quota, count, self._random_integers)
+            return self._places[entries], slots
         intervals = torch.empty(len(self._counts), count).exponential_(generator=self._generator).numpy()
         times = intervals.cumsum(1)
         times[np.arange(count) >= self._counts[:, None]] = np.inf
@@ -75,19 +76,9 @@ class BalancedMemory(ReplayMemory):
         chosen = choose_distinct(self._counts, slots, turns, self._random_integers(count))
         return self._places[slots * self._quota + chosen], slots
 
-    def _draw_with_retries(self, count: int) -> tuple[Integers, Integers]:
-        """The same where no class can run out and duplicates are rare: draw again if there is one."""
-        numbers = self._random_integers(2 * count)
-        slots = numbers[:count] % len(self._counts)
-        starts, sizes = slots * self._quota, self._counts[slots]
-        entries = starts + numbers[count:] % sizes
-        while len(set(entries.tolist())) < count:
-            entries = starts + self._random_integers(count) % sizes
-        return self._places[entries], slots
-
     def admit(self, slots: Integers) -> Integers:
         """Give each new sample a key; returns the row where it is stored, the last row for samples that are not."""
-        keys = self._new_keys(slots)
+        keys = new_keys(self, slots)
         rows = np.full(len(slots), self.size)
         enters = keys > self._floor[slots]
         self._dropped = self._dropped.copy()
@@ -96,14 +87,6 @@ class BalancedMemory(ReplayMemory):
         if len(entering):  # fewer and fewer, the more samples of a class have arrived
             self._insert(entering, slots[entering], keys[entering], rows)
         return rows
-
-    def _new_keys(self, slots: Integers) -> Integers:
-        random = self._random_integers(len(slots))
-        if not self.half_life:
-            return random + 1
-        numbers = arrivals(slots, self._arrived)
-        self._arrived = self._arrived + np.bincount(slots, minlength=len(self._arrived))
-        return ageing_keys(random, numbers, self.half_life)
 
     def _insert(self, samples: Integers, slots: Integers, keys: Integers, rows: Integers) -> None:
         """Add samples whose keys are above the floor of their classes to the index, and set their `rows`."""

@@ -1,4 +1,4 @@
-"""The rare changes of the prototypes: forget a class, compute them anew from exemplars, save and load."""
+"""Other changes of the prototypes: means of all samples, more room, forgetting, saving and loading."""
 
 from __future__ import annotations
 
@@ -13,13 +13,39 @@ from everlearn.transaction import assign
 if TYPE_CHECKING:
     from everlearn.memory.prototypes import Prototypes
 
-__all__ = ["empty", "forget", "recompute", "restore", "state"]
+__all__ = ["add", "empty", "forget", "recompute", "resize", "restore", "state"]
+
+
+SMALLEST = 16  # prototypes that there is room for at first; the room doubles when it is full
 
 
 def empty(capacity: int, dimension: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Room for this many prototypes, and which of it is used."""
     vectors = torch.zeros(capacity, dimension, device=device)
     return vectors, torch.zeros(capacity, dtype=torch.bool, device=device)
+
+
+def resize(prototypes: Prototypes, classes: int) -> None:
+    """Move the prototypes into new tensors, with room for at least this many."""
+    held = prototypes.vectors[: prototypes.count]
+    capacity = SMALLEST
+    while capacity < classes:
+        capacity *= 2
+    prototypes.vectors, prototypes.seen = empty(capacity, held.shape[1], held.device)
+    prototypes.vectors[: len(held)] = held
+    prototypes.seen[: len(held)] = True
+
+
+def add(prototypes: Prototypes, features: Tensor, slots: Tensor) -> None:
+    """Let each prototype be the mean of all features of its class that were added. Tensor operations only."""
+    held = prototypes.vectors.new_zeros(0) if prototypes.samples is None else prototypes.samples
+    if len(held) < len(prototypes.vectors):  # a CUDA graph, which is captured later, changes it in place
+        prototypes.samples = held = torch.cat([held, held.new_zeros(len(prototypes.vectors) - len(held))])
+    counts = torch.zeros_like(held).index_add_(0, slots, torch.ones_like(features[:, 0]))
+    sums = torch.zeros_like(prototypes.vectors).index_add_(0, slots, features)
+    change = (sums - counts[:, None] * prototypes.vectors) / (held + counts).clamp(min=1)[:, None]
+    assign(prototypes.vectors, slice(None), prototypes.vectors + change)
+    assign(held, slice(None), held + counts)
 
 
 def forget(prototypes: Prototypes, slot: int) -> None:
@@ -29,14 +55,11 @@ def forget(prototypes: Prototypes, slot: int) -> None:
         prototypes.samples = torch.cat(
             [prototypes.samples[:slot], prototypes.samples[slot + 1 : prototypes.count]]
         )
-    left = torch.cat([prototypes.vectors[:slot], prototypes.vectors[slot + 1 : prototypes.count]])
-    capacity = 16
-    while capacity < len(left):
-        capacity *= 2
-    prototypes.vectors, prototypes.seen = empty(capacity, left.shape[1], left.device)
-    prototypes.count = len(left)
-    prototypes.vectors[: len(left)] = left
-    prototypes.seen[: len(left)] = True
+    prototypes.vectors = torch.cat(
+        [prototypes.vectors[:slot], prototypes.vectors[slot + 1 : prototypes.count]]
+    )
+    prototypes.count -= 1
+    resize(prototypes, prototypes.count)
 
 
 def recompute(prototypes: Prototypes, features: Tensor, slots: Tensor, renormalise: bool) -> None:

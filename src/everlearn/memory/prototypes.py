@@ -33,19 +33,14 @@ class Prototypes:
         self.count = 0
         self.from_exemplars: Tensor | None = None
         self.computed_at = 0
-        self.vectors, self.seen = changes.empty(16, dimension, device)
+        self.vectors, self.seen = changes.empty(changes.SMALLEST, dimension, device)
         self.samples: Tensor | None = None
 
     def open_classes(self, classes: int) -> bool:
         """Give new classes a random prototype in the positive orthant; True if the tensors were replaced."""
-        capacity = len(self.vectors)
-        while capacity < classes:
-            capacity *= 2
-        grown = capacity > len(self.vectors)
+        grown = classes > len(self.vectors)
         if grown:
-            more = capacity - len(self.vectors)
-            self.vectors = torch.cat([self.vectors, self.vectors.new_zeros(more, self.vectors.shape[1])])
-            self.seen = torch.cat([self.seen, self.seen.new_zeros(more)])
+            changes.resize(self, classes)
         new = slice(self.count, classes)
         fresh = torch.rand(classes - self.count, self.vectors.shape[1], generator=self._generator)
         assign(self.vectors, new, normalize(fresh, dim=1).to(self.vectors.device))
@@ -81,17 +76,6 @@ class Prototypes:
                 transaction.keep([vectors])
             vectors.copy_(xp.where(counts[:, None] > 0, moved, before))
 
-    def add(self, features: Tensor, slots: Tensor) -> None:
-        """Let each prototype be the mean of all features of its class that were added. Tensor operations only."""
-        held = self.vectors.new_zeros(0) if self.samples is None else self.samples
-        if len(held) < len(self.vectors):  # a CUDA graph, which is captured later, changes it in place
-            self.samples = held = torch.cat([held, held.new_zeros(len(self.vectors) - len(held))])
-        counts = torch.zeros_like(held).index_add_(0, slots, torch.ones_like(features[:, 0]))
-        sums = torch.zeros_like(self.vectors).index_add_(0, slots, features)
-        change = (sums - counts[:, None] * self.vectors) / (held + counts).clamp(min=1)[:, None]
-        assign(self.vectors, slice(None), self.vectors + change)
-        assign(held, slice(None), held + counts)
-
     def invalidate(self) -> None:
         """Drop the prototypes computed from the memory, unless they are used for several batches."""
         if not self.keeps_means:
@@ -102,6 +86,7 @@ class Prototypes:
         parts = (self.vectors, self.seen, self.from_exemplars)
         return sum(part.nbytes for part in parts if part is not None)
 
+    add = changes.add
     state = changes.state
     restore = changes.restore
     forget = changes.forget

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from everlearn.memory.base import Integers
 
-__all__ = ["choose_distinct"]
+__all__ = ["choose_distinct", "draw_with_retries"]
 
 
 def choose_distinct(counts: Integers, slots: Integers, turns: Integers, random: Integers) -> Integers:
@@ -27,3 +29,22 @@ def choose_distinct(counts: Integers, slots: Integers, turns: Integers, random: 
         chosen.add((slot, pick))
         picks.append(pick)
     return np.array(picks)
+
+
+def draw_with_retries(
+    counts: Integers, quota: int, count: int, random: Callable[[int], Integers]
+) -> tuple[Integers, Integers]:
+    """Distinct exemplars of classes drawn uniformly, where no class can run out and duplicates are rare.
+
+    If an exemplar is drawn twice, all are drawn again from the same classes.
+
+    counts: the number of exemplars of each class, of which class c has the entries from c · quota on.
+    random: a function that gives this many random integers. Returns entries and slots.
+    """
+    numbers = random(2 * count)
+    slots = numbers[:count] % len(counts)
+    starts, sizes = slots * quota, counts[slots]
+    entries = starts + numbers[count:] % sizes
+    while len(set(entries.tolist())) < count:
+        entries = starts + random(count) % sizes
+    return entries, slots
