@@ -17,7 +17,7 @@ from everlearn.checkpoint import CheckpointError
 from everlearn.core.display import OWN_NETWORK
 from everlearn.core.learner import Learner
 from everlearn.core.settings import OWN_FUNCTION
-from everlearn.core.state import read_meta
+from everlearn.core.state_checks import read_meta
 from everlearn.import_names import import_named
 from everlearn.messages import nearest
 from everlearn.networks import is_own

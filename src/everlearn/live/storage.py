@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.core.display import OWN_NETWORK
 from everlearn.core.learner import Learner
-from everlearn.core.state import read_meta
+from everlearn.core.state_checks import read_meta
 from everlearn.learners import load
 from everlearn.live.entries import Entry
 from everlearn.live.folder import Folder
