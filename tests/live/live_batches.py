@@ -3,6 +3,8 @@
 import torch
 from small_learners import make
 
+from everlearn.live.model import record_in, with_record
+
 KINDS = ("a", "b", "c")
 
 
@@ -34,3 +36,10 @@ def copy_as_killed(live, target):
     """A copy of the folder as a kill would leave it, without the snapshot that `close` writes."""
     live.backup(target)
     return target
+
+
+def in_format_1(state):
+    """A snapshot as the first version wrote it: every request with its kind and its result."""
+    record = record_in(state)
+    requests = [[each, "observe", None] if isinstance(each, str) else each for each in record["requests"]]
+    return with_record(state, record | {"requests": requests})

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from live_batches import batch, cope, ids, teach
+from live_batches import batch, cope, ids, in_format_1, teach
 from small_learners import same_state
 
-from everlearn import open_live
+from everlearn import checkpoint, open_live
 from everlearn.live import LiveError
 from everlearn.live.entries import Change, Entry
 from everlearn.live.postgres_database import Database
@@ -108,6 +108,33 @@ def test_another_machine_continues_with_the_same_bits(server, tmp_path):
             status = live.status()
             assert status["samples"] == plain.samples
             assert status["journal_bytes"] > 0
+
+
+def test_an_older_format_is_upgraded_after_a_copy(server, tmp_path):
+    with open_live(tmp_path / "older", cope(), snapshot_every=2, journal=server) as live:
+        for number in range(4):
+            live.observe(*batch(number), request_id=f"request {number}")
+        state = live.learner.state_dict()
+    for position, content in query(
+        server, "select position, content from everlearn_snapshots where name = 'older'"
+    ):
+        path = tmp_path / f"{position}.safetensors"
+        path.write_bytes(content)
+        checkpoint.write(in_format_1(checkpoint.read(path)), path)
+        words = (
+            "update everlearn_snapshots set content = %s where name = 'older' and position = %s returning 1"
+        )
+        query(server, words, path.read_bytes(), position)
+    query(server, "update everlearn_learners set format = 1 where name = 'older' returning 1")
+    with open_live(tmp_path / "elsewhere" / "older", journal=server) as again:
+        same_state(again.learner.state_dict(), state)
+        again.observe(*batch(0), request_id="request 0")
+        assert again.position == 4
+    words = "select name, format from everlearn_learners where name like 'older%%' order by format"
+    (copy, one), (name, two) = query(server, words)
+    assert (one, name, two) == (1, "older", 2) and copy.startswith("older-format-1-")
+    (snapshots,) = query(server, "select count(*) from everlearn_snapshots where name = %s", copy)
+    assert snapshots == (2,)
 
 
 def test_both_journals_answer_alike(server, tmp_path):

@@ -7,15 +7,16 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from live_batches import batch, cope, copy_as_killed, ids, teach
+from live_batches import batch, cope, copy_as_killed, ids, in_format_1, teach
 from small_learners import NAMES, make, same_state
 
-from everlearn import open_live
+from everlearn import checkpoint, open_live
 from everlearn.live import LiveError, folder
-from everlearn.live.model import Model
+from everlearn.live.model import Model, record_in
 from everlearn.live.sqlite_journal import FILE
 
 ROOT = Path(__file__).parents[2]
@@ -343,27 +344,62 @@ def test_a_folder_of_a_newer_format_is_refused(live):
     live.close()
     about = live.folder / folder.ABOUT
     about.write_text(json.dumps({"everlearn live": True, "format": 99}))
-    with pytest.raises(LiveError, match="has format 99, but this version of everlearn reads 1"):
+    with pytest.raises(LiveError, match="has format 99, but this version of everlearn reads 2"):
         open_live(live.folder)
     about.write_text("?")
     with pytest.raises(LiveError, match="can't be read: restore a backup of the folder"):
         open_live(live.folder)
 
 
-def test_a_folder_of_an_older_format_is_upgraded_after_a_backup(live, tmp_path, monkeypatch):
-    teach(live, range(3))
+def test_a_folder_of_an_older_format_is_upgraded_after_a_backup(live, tmp_path):
+    for number in range(6):
+        live.observe(*batch(number), request_id=f"request {number}")
+    live.ask(ids(6), batch(6)[0], request_id="asked")
     state = live.learner.state_dict()
-    live.close()
-    upgraded = []
-    monkeypatch.setattr(folder, "FORMAT", 3)
-    monkeypatch.setattr(folder, "UPGRADES", {1: upgraded.append, 2: upgraded.append})
-    with open_live(live.folder) as again:
+    older = copy_as_killed(settled(live), tmp_path / "older")
+    for path in older.glob("*.safetensors"):
+        checkpoint.write(in_format_1(checkpoint.read(path)), path)
+    (older / folder.ABOUT).write_text(json.dumps({"everlearn live": True, "format": 1}))
+    with open_live(older) as again:
         same_state(again.learner.state_dict(), state)
-    assert upgraded == [live.folder, live.folder]
-    assert json.loads((live.folder / folder.ABOUT).read_text())["format"] == 3
-    (kept,) = tmp_path.glob("live-format-1-*")
+        for number in range(6):
+            again.observe(*batch(number), request_id=f"request {number}")
+        assert again.position == 7  # the requests are known
+    assert json.loads((older / folder.ABOUT).read_text())["format"] == 2
+    (kept,) = tmp_path.glob("older-format-1-*")
     assert json.loads((kept / folder.ABOUT).read_text())["format"] == 1
-    assert (kept / FILE).exists() and list(kept.glob("*.safetensors"))
+    assert (kept / FILE).exists()
+    for path in kept.glob("*.safetensors"):
+        assert record_in(checkpoint.read(path))["requests"][:1] in ([], [["request 0", "observe", None]])
+    with open_live(older) as again:  # and once only
+        same_state(again.learner.state_dict(), state)
+    assert list(tmp_path.glob("older-format-*")) == [kept]
+
+
+def test_an_interrupted_upgrade_is_made_again(live, tmp_path, monkeypatch):
+    for number in range(9):
+        live.observe(*batch(number), request_id=f"request {number}")
+    state = live.learner.state_dict()
+    older = copy_as_killed(settled(live), tmp_path / "older")
+    for path in older.glob("*.safetensors"):
+        checkpoint.write(in_format_1(checkpoint.read(path)), path)
+    (older / folder.ABOUT).write_text(json.dumps({"everlearn live": True, "format": 1}))
+    written = []
+
+    def once(state, path):
+        if written:
+            raise OSError(28, "No space left on device")
+        written.append(path)
+        checkpoint.write(state, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder, "checkpoint", SimpleNamespace(read=checkpoint.read, write=once))
+        with pytest.raises(LiveError, match="No space left on device"):
+            open_live(older)
+    monkeypatch.setattr(folder.time, "time", lambda: 1e9)
+    with open_live(older) as again:
+        same_state(again.learner.state_dict(), state)
+        assert "request 8" in again._model.requests
 
 
 def test_a_model_is_restored_from_its_state(live):

@@ -82,23 +82,26 @@ class Change:
 
 
 class Entry:
-    """A change with its position in the journal and the time at which it arrived (seconds since 1970)."""
+    """A change with its position in the journal and the time at which it arrived (seconds since 1970).
 
-    __slots__ = ("change", "position", "time")
+    checksum: of all these.
+    """
+
+    __slots__ = ("change", "checksum", "position", "time")
 
     def __init__(self, position: int, time: float, change: Change) -> None:
         self.position, self.time, self.change = position, time, change
+        head = f"{position} {time!r} {change.kind} {change.detail}".encode(errors="surrogatepass")
+        self.checksum = zlib.crc32(change.samples or b"", zlib.crc32(head))
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Entry:
-        """The entry in a row; its checksum is not looked at."""
+        """The entry in a row of a journal; whether its checksum is that of the row is left to the caller."""
         position, at, kind, detail, samples, *_ = row
         return cls(position, at, Change(kind, detail, None if samples is None else bytes(samples)))
 
     @property
     def row(self) -> Sequence[Any]:
-        """What a journal stores: position, time, kind, detail, samples, and a checksum of all these."""
+        """What a journal stores."""
         change = self.change
-        head = f"{self.position} {self.time!r} {change.kind} {change.detail}".encode(errors="surrogatepass")
-        checksum = zlib.crc32(change.samples or b"", zlib.crc32(head))
-        return self.position, self.time, change.kind, change.detail, change.samples, checksum
+        return self.position, self.time, change.kind, change.detail, change.samples, self.checksum

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from everlearn import checkpoint
@@ -16,12 +16,10 @@ from everlearn.checkpoint import CheckpointError, State
 from everlearn.live.journal import LiveError
 from everlearn.live.model import position_in
 from everlearn.live.sqlite_journal import FILE, SQLiteJournal
+from everlearn.live.upgrades import FORMAT, upgraded
 
-__all__ = ["FORMAT", "Folder", "backup"]
+__all__ = ["Folder", "backup", "older_name"]
 
-FORMAT = 1
-# Functions that upgrade a folder, by the format that they start from, to the next one.
-UPGRADES: dict[int, Callable[[Path], None]] = {}
 ABOUT = "live.json"
 LOCK = "lock"
 SNAPSHOT = re.compile(r"snapshot-(\d{15})\.safetensors")
@@ -72,12 +70,14 @@ class Folder:
                 f"{self.path} has format {found}, but this version of everlearn reads {FORMAT}: install a newer one"
             )
         if found < FORMAT:
-            target = self.path.with_name(f"{self.path.name}-format-{found}-{int(time.time())}")
-            backup(self.path, target)
-            while found < FORMAT:
-                UPGRADES[found](self.path)
-                found += 1
-                self._write_about(found)
+            backup(self.path, self.path.with_name(older_name(self.path.name, found)))
+            self._upgrade_snapshots(found)
+            self._write_about(FORMAT)
+
+    def _upgrade_snapshots(self, version: int) -> None:
+        for position in self.positions():
+            with contextlib.suppress(CheckpointError):  # a damaged one is left to the recovery
+                self.write(upgraded(self.read(position), version))
 
     def finish(self) -> None:
         """Mark a new folder as complete: it has a snapshot and a journal."""
@@ -190,6 +190,11 @@ def _copy_snapshots(source: Path, target: Path) -> None:
             for position in _positions(target):
                 (target / _name(position)).unlink()
     raise LiveError(f"the snapshots in {source} change too fast to be copied: try again")
+
+
+def older_name(name: str, version: int) -> str:
+    """The name of the copy of a folder that is made before an upgrade."""
+    return f"{name}-format-{version}-{int(time.time())}"
 
 
 def _name(position: int) -> str:

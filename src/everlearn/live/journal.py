@@ -38,7 +38,7 @@ def checked(
     while rows := read(after):
         for row in rows:
             entry = Entry.of(row)
-            if entry.row[5] != row[5]:
+            if entry.checksum != row[5]:
                 raise LiveError(
                     f"{name} is damaged: entry {entry.position} has another checksum than its content; {remedy}"
                 )
@@ -51,6 +51,9 @@ class Journal(Protocol):
 
     It is used by one thread at a time. Errors of the storage are raised as a `LiveError`.
     """
+
+    def prepare(self) -> None:
+        """Make later commits fast, if there is something to do for it."""
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Add entries, all or none."""

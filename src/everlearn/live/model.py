@@ -24,7 +24,7 @@ from everlearn.live.sample_index import SampleIndex
 from everlearn.live.statistics import Statistics
 from everlearn.transaction import atomic
 
-__all__ = ["Mistake", "Model", "position_in"]
+__all__ = ["Mistake", "Model", "position_in", "record_in", "with_record"]
 
 PREFIX = "live."  # of what a snapshot holds besides the learner's state
 MOST_MISTAKES = 24
@@ -185,16 +185,11 @@ class Model:
             "sources": self.sources,
         }
         index = {f"{PREFIX}index.{name}": part for name, part in self.index.state().items()}
-        content = bytearray(json.dumps(record).encode(errors="surrogatepass"))
-        return {
-            **finite_state_of(self.learner),
-            f"{PREFIX}record": torch.frombuffer(content, dtype=torch.uint8),
-            **index,
-        }
+        return with_record({**finite_state_of(self.learner), **index}, record)
 
     def restore(self, state: State) -> None:
         """Load everything but the learner from what `state` returned."""
-        record = _record(state)
+        record = record_in(state)
         self.statistics.restore(record["statistics"])
         self.requests.restore(record["requests"])
         self.sources, self.position = record["sources"], record["position"]
@@ -203,15 +198,22 @@ class Model:
 
 def position_in(state: State) -> int:
     """The position of the journal in a snapshot."""
-    return int(_record(state)["position"])
+    return int(record_in(state)["position"])
 
 
-def _record(state: State) -> dict[str, Any]:
+def record_in(state: State) -> dict[str, Any]:
+    """What a snapshot holds besides the learner and the index of its samples."""
     try:
         content = bytes(state[f"{PREFIX}record"].numpy()).decode(errors="surrogatepass")
         return dict(json.loads(content))
     except (KeyError, ValueError, RecursionError):
         raise CheckpointError("this is the state of a learner, but not a snapshot of a live one") from None
+
+
+def with_record(state: State, record: dict[str, Any]) -> State:
+    """A snapshot with this record."""
+    content = bytearray(json.dumps(record).encode(errors="surrogatepass"))
+    return {**state, f"{PREFIX}record": torch.frombuffer(content, dtype=torch.uint8)}
 
 
 @atomic

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from everlearn.live.journal import LiveError
 
-__all__ = ["Database", "has_learner", "is_postgres"]
+__all__ = ["TABLES_OF_A_LEARNER", "Database", "has_learner", "is_postgres"]
 
 Result = TypeVar("Result")
 
@@ -36,6 +36,14 @@ create table if not exists everlearn_snapshots (
     name text, position bigint, time double precision not null, content bytea not null, primary key (name, position)
 );
 """
+# All columns but the name of the learner and a number that PostgreSQL gives.
+TABLES_OF_A_LEARNER = {
+    "everlearn_learners": "format, removed, last",
+    "everlearn_entries": "position, time, kind, detail, samples, checksum",
+    "everlearn_refused": "position, time, kind, detail, samples, checksum, reason",
+    "everlearn_environments": "after, environment",
+    "everlearn_snapshots": "position, time, content",
+}
 
 
 def is_postgres(journal: str | None) -> bool:

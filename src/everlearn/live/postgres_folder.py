@@ -8,10 +8,11 @@ from typing import Any
 
 from everlearn.atomic_write import replace_file
 from everlearn.checkpoint import State
-from everlearn.live.folder import FORMAT, Folder
+from everlearn.live.folder import Folder, older_name
 from everlearn.live.journal import LiveError
 from everlearn.live.model import position_in
-from everlearn.live.postgres_database import Database
+from everlearn.live.postgres_database import TABLES_OF_A_LEARNER, Database
+from everlearn.live.upgrades import FORMAT
 
 __all__ = ["PostgresFolder"]
 
@@ -40,7 +41,7 @@ class PostgresFolder(Folder):
         return self._database.run(read)
 
     def _check_format(self) -> None:
-        """Refuse a newer format; then make the local snapshots those of the database."""
+        """Refuse a newer format, upgrade an older one; then make the local snapshots those of the database."""
         found = self._format()
         if found is not None and found > FORMAT:
             raise LiveError(
@@ -53,6 +54,23 @@ class PostgresFolder(Folder):
             super().snapshot(position).unlink()
         for position in self.positions():
             replace_file(self.snapshot(position), self._content(position))
+        if found is not None and found < FORMAT:
+            self._copy_as(older_name(self._name, found))
+            self._upgrade_snapshots(found)
+            words = "update everlearn_learners set format = %s where name = %s"
+            self._database.run(lambda cursor: cursor.execute(words, (FORMAT, self._name)))
+
+    def _copy_as(self, name: str) -> None:
+        """Copy the learner in the database under another name."""
+
+        def copy(cursor: Any) -> None:
+            for table, columns in TABLES_OF_A_LEARNER.items():
+                words = (
+                    f"insert into {table} (name, {columns}) select %s, {columns} from {table} where name = %s"
+                )
+                cursor.execute(words, (name, self._name))
+
+        self._database.run(copy)
 
     def _content(self, position: int) -> bytes:
         query = "select content from everlearn_snapshots where name = %s and position = %s"

@@ -24,6 +24,9 @@ class PostgresJournal:
 
     # Entries.
 
+    def prepare(self) -> None:
+        """Nothing to do."""
+
     def append(self, entries: Sequence[Entry]) -> None:
         """Add entries, all or none. After a broken connection, they are added once."""
         rows = [(self._name, *entry.row) for entry in entries]
@@ -39,7 +42,7 @@ class PostgresJournal:
                 "select checksum from everlearn_entries where name = %s and position = %s",
                 (self._name, last.position),
             ).fetchone()
-            if found is not None and found[0] != last.row[5]:
+            if found is not None and found[0] != last.checksum:
                 raise LiveError(f"another process has continued {self._name}: close this one")
             return found is not None
 

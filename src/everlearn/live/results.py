@@ -10,7 +10,7 @@ from everlearn.core.delayed_labels import Told
 from everlearn.label_json import Label
 from everlearn.live.entries import decode_labels, encode_labels
 
-__all__ = ["Asked", "Corrected", "Deleted", "LiveTold", "Requests"]
+__all__ = ["OBSERVED", "Asked", "Corrected", "Deleted", "LiveTold", "Requests"]
 
 REMEMBERED = 10_000  # requests whose results are kept
 OBSERVED = ("observe", None)  # the kind and result of most requests, stored once

@@ -95,6 +95,25 @@ class SQLiteJournal:
                     self._connection.execute("rollback")
                 raise
 
+    def prepare(self) -> None:
+        """Write zeros to the log, up to the size that it will have: where a file grows, a commit takes far longer.
+
+        The transaction is rolled back. Since it does not fit into the cache, it was written to the log by then.
+        """
+        with self._sentence():
+            (before,) = self._connection.execute("pragma cache_size").fetchone()
+            self._connection.execute("pragma cache_size = 10")
+            try:
+                self._connection.execute("begin immediate")
+                try:
+                    self._connection.execute("create table zeros (bytes blob)")
+                    self._connection.execute("insert into zeros values (zeroblob(?))", (LOG_BYTES * 5 // 4,))
+                finally:
+                    if self._connection.in_transaction:
+                        self._connection.execute("rollback")
+            finally:
+                self._connection.execute(f"pragma cache_size = {before}")
+
     # Entries.
 
     def append(self, entries: Sequence[Entry]) -> None:
