@@ -20,17 +20,17 @@ CHOICES = [
     {"optimizer": "sgd", "optimizer_momentum": 0.5, "weight_decay": 0.01},
     {"optimizer": "adam"},
     {"optimizer": "adam", "weight_decay": 0.1},
-    {"optimizer": "adamw", "weight_decay": 0.1},
+    {"optimizer": "adamw", "weight_decay": 0.1, "second_moment": 0.99},
 ]
 # Every learner whose network is trained by SGD.
 BY_SGD = sorted(name for name, kind in learners.registry().items() if kind.Settings.trains_with is None)
 
 
-def theirs(parameters, optimizer, optimizer_momentum=0.0, weight_decay=0.0):
+def theirs(parameters, optimizer, optimizer_momentum=0.0, weight_decay=0.0, second_moment=0.999):
     if optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=0.01, momentum=optimizer_momentum, weight_decay=weight_decay)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
-    return kind(parameters, lr=0.01, weight_decay=weight_decay)
+    return kind(parameters, lr=0.01, weight_decay=weight_decay, betas=(0.9, second_moment))
 
 
 def batches(number=6, size=8):
@@ -149,6 +149,7 @@ def test_a_forgotten_class_leaves_a_learner_that_goes_on():
         ),
         ({"optimizer_momentum": 1.0}, "optimizer_momentum must be at least 0 and below 1"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"second_moment": 1.0}, "second_moment must be between 0 and 1"),
     ],
 )
 def test_a_mistake_is_one_clear_sentence(choice, message):

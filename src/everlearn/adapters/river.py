@@ -232,6 +232,8 @@ class CoPEClassifier(_RiverClassifier):
         Momentum of SGD; 0 means none.
     weight_decay
         Weight decay of the optimiser.
+    second_moment
+        Decay of the second moment of Adam.
 
     Examples
     --------
@@ -280,5 +282,6 @@ class CoPEClassifier(_RiverClassifier):
         optimizer: str = "sgd",
         optimizer_momentum: float = 0.0,
         weight_decay: float = 0.0,
+        second_moment: float = 0.999,
     ) -> None:
         self._start("cope", cope_settings(self))

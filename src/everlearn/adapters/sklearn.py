@@ -146,6 +146,8 @@ class CoPEClassifier(SklearnClassifier):
         Momentum of SGD; 0 means none.
     weight_decay
         Weight decay of the optimiser.
+    second_moment
+        Decay of the second moment of Adam.
 
     Examples
     --------
@@ -199,6 +201,7 @@ class CoPEClassifier(SklearnClassifier):
         optimizer: str = "sgd",
         optimizer_momentum: float = 0.0,
         weight_decay: float = 0.0,
+        second_moment: float = 0.999,
     ) -> None:
         """Store the parameters."""
 

@@ -53,6 +53,8 @@ class Settings:
     """momentum of SGD; 0 for none"""
     weight_decay: float = 0.0
     """weight decay of the optimiser: with sgd and adam part of the gradient, with adamw decoupled from it"""
+    second_moment: float = 0.999
+    """decay per step of the second moment of adam and adamw"""
 
     trains_with: ClassVar[str | None] = None  # the only optimiser, of a method that has its own
 
@@ -80,6 +82,7 @@ class Settings:
             "optimizer_momentum", with_momentum, f"0 with the optimizer {self.optimizer}, which has its own"
         )
         self._check("weight_decay", self.weight_decay >= 0, "at least 0")
+        self._check("second_moment", 0 < self.second_moment < 1, "between 0 and 1")
         if self.trains_with is not None:
             only = f"{self.trains_with}, the only one of this method"
             self._check("optimizer", self.optimizer == self.trains_with, only)

@@ -19,7 +19,7 @@ from everlearn.transaction import current
 
 __all__ = ["OPTIMIZERS", "StatefulOptimizer", "make_optimizer"]
 
-FIRST, SECOND = 0.9, 0.999  # decay of Adam's two moments
+FIRST = 0.9  # decay of Adam's first moment
 TINY = 1e-8
 
 
@@ -136,17 +136,21 @@ class AdamOptimizer(StatefulOptimizer):
 
     kinds = ("first", "second")
 
+    def __init__(self, *arguments: Any, second_moment: float) -> None:
+        super().__init__(*arguments)
+        self.second_moment = second_moment
+
     def update(self, gradients: list[Tensor]) -> None:
         """Move moments and parameters in place."""
         self.decay(gradients)
         first, second = self.moments["first"], self.moments["second"]
         foreach.lerp_(first, gradients, 1 - FIRST)
-        foreach.mul_(second, SECOND)
-        foreach.addcmul_(second, gradients, gradients, value=1 - SECOND)
+        foreach.mul_(second, self.second_moment)
+        foreach.addcmul_(second, gradients, gradients, value=1 - self.second_moment)
         # Bias correction of the moments, which are initialised with 0.
         steps = self.steps.double() if self.steps.device.type != "mps" else self.steps
         spread = foreach.sqrt(second)
-        foreach.mul_(spread, (1 - SECOND**steps).rsqrt())
+        foreach.mul_(spread, (1 - self.second_moment**steps).rsqrt())
         foreach.add_(spread, TINY)
         changes = foreach.div(first, spread)
         foreach.mul_(changes, self.learning_rate / (1 - FIRST**steps))
@@ -194,7 +198,8 @@ def make_optimizer(
     if settings.trains_with is not None:
         return SGD(*common)
     if settings.optimizer in ADAMS:
-        made: StatefulOptimizer = ADAMS[settings.optimizer](*common, settings.weight_decay)
+        adam = ADAMS[settings.optimizer]
+        made: StatefulOptimizer = adam(*common, settings.weight_decay, second_moment=settings.second_moment)
     elif settings.optimizer_momentum or settings.weight_decay:
         made = MomentumSGD(*common, settings.weight_decay, momentum=settings.optimizer_momentum)
     else:
