@@ -1,9 +1,10 @@
-"""What a record costs: River's `learn_one` beside a bare PyTorch step on batches of the same size.
+"""What a record costs: `learn_one` and `predict_one` beside River's trees and a bare PyTorch step.
 
     python benchmarks/learn_one.py [--batch-sizes 10 32] [--learners cope reservoir]
 
 One core, 20 features, an MLP of 2 x 64, four classes. A batch is so many new records and as many replayed; the bare
-step is `loss.backward()` and `optim.SGD` on as many samples as both, already in a tensor. All are timed in turns in
+step is `loss.backward()` and `optim.SGD` on as many samples as both, already in a tensor. River's Hoeffding adaptive
+tree and adaptive random forest get the same records, one by one. All are timed in turns in
 one process, so that a busy machine slows all; rates and ratios are of medians. Records per second are measured by the
 clock on the wall, and by the time that the core was at work on this process, which other processes do not take from.
 """
@@ -28,6 +29,7 @@ from everlearn.networks import SoftmaxNetwork, trunk
 
 FEATURES, HIDDEN, CLASSES = 20, 64, 4
 RECORDS, TURNS, WARM_UP = 320, 40, 20  # records in a turn
+SLOWER = 10  # a turn of a tree has this many times fewer
 
 Step = Callable[[], None]
 
@@ -41,15 +43,34 @@ def records() -> list[tuple[dict[str, float], int]]:
     return [(dict(zip(names, row, strict=True)), label) for row, label in rows]
 
 
-def learning(model: Any) -> Step:
+def learning(model: Any, count: int = RECORDS) -> Step:
     """A turn of `learn_one`."""
     endless = itertools.cycle(records())
 
     def turn() -> None:
-        for x, y in itertools.islice(endless, RECORDS):
+        for x, y in itertools.islice(endless, count):
             model.learn_one(x, y)
 
     return turn
+
+
+def predicting(model: Any, count: int = RECORDS) -> Step:
+    """A turn of `predict_one`."""
+    endless = itertools.cycle(records())
+
+    def turn() -> None:
+        for x, _ in itertools.islice(endless, count):
+            model.predict_one(x)
+
+    return turn
+
+
+def trees() -> dict[str, Any]:
+    """River's Hoeffding adaptive tree and adaptive random forest, with their defaults."""
+    from river.forest import ARFClassifier
+    from river.tree import HoeffdingAdaptiveTreeClassifier
+
+    return {"HAT": HoeffdingAdaptiveTreeClassifier(seed=0), "ARF": ARFClassifier(seed=0)}
 
 
 def bare(batch_size: int) -> Step:
@@ -102,8 +123,12 @@ def main() -> None:
         for name in options.learners:
             model = OnlineClassifier(name, batch_size=size, seed=0, settings={"hidden": HIDDEN})
             turns[name, size] = learning(model)
+            turns[f"{name}, predict_one", size] = predicting(model)
         if peer := deep_river(size):
             turns["deep-river", size] = peer
+    for name, model in trees().items():
+        turns[name, 1] = learning(model, RECORDS // SLOWER)
+        turns[f"{name}, predict_one", 1] = predicting(model, RECORDS // SLOWER)
     for turn in turns.values():
         for _ in range(WARM_UP):
             turn()
@@ -115,16 +140,19 @@ def main() -> None:
             turn()
             wall[key].append(time.perf_counter() - start)
             work[key].append(time.process_time() - begun)
-    print(f"learn_one, {FEATURES} features, MLP 2 x {HIDDEN}, one core, torch {torch.__version__}")
+    print(
+        f"learn_one and predict_one, {FEATURES} features, MLP 2 x {HIDDEN}, one core, torch {torch.__version__}"
+    )
     for key in turns:
         # A turn of whole batches, which may be a few records short of a turn of single ones.
         count = RECORDS // key[1] * key[1] if key[0] in ("bare step", "deep-river") else RECORDS
+        count = RECORDS // SLOWER if key[1] == 1 else count
         rates = [count / statistics.median(times[key]) for times in (wall, work)]
-        ratio = rates[0] / (RECORDS // key[1] * key[1] / statistics.median(wall["bare step", key[1]]))
-        print(
-            f"batches of {key[1]:3d}  {key[0]:12s} {rates[0]:9,.0f} records/s  {rates[1]:9,.0f} a second of work  "
-            f"{ratio:5.2f} of the bare step's rate"
-        )
+        line = f"{rates[0]:9,.0f} records/s  {rates[1]:9,.0f} a second of work"
+        if ("bare step", key[1]) in wall:
+            step = RECORDS // key[1] * key[1] / statistics.median(wall["bare step", key[1]])
+            line += f"  {rates[0] / step:5.2f} of the bare step's rate"
+        print(f"batches of {key[1]:3d}  {key[0]:22s} {line}")
     if importlib.util.find_spec("deep_river") is None:
         print("deep-river is not installed: left out")
 

@@ -4,7 +4,8 @@ float64 on devices that do not have it.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,16 +17,21 @@ __all__ = [
     "as_double",
     "has_float64",
     "in_float64",
+    "in_type_of",
     "largest",
     "like",
     "product",
     "take",
+    "takes_arrays",
+    "unit_rows",
 ]
 
 Array = Any
 """A torch tensor or a numpy array."""
 
 FEW = 2**17
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def as_arrays(*tensors: Tensor | None) -> tuple[Any, list[Array]]:
@@ -55,6 +61,27 @@ def product(left: Array, right: Array) -> Array:
 def take(values: Array, columns: Array) -> Array:
     """These columns, in this order."""
     return values[:, columns] if isinstance(values, Tensor) else values.take(columns, 1)
+
+
+def takes_arrays(function: Function) -> Function:
+    """A decorator: marks a method that takes tensors as one that takes numpy arrays, too."""
+    function.takes_arrays = True  # type: ignore[attr-defined]
+    return function
+
+
+def unit_rows(values: Array) -> Array:
+    """The rows at unit length; a row of zeros stays zero."""
+    if isinstance(values, Tensor):
+        lengths = torch.linalg.vector_norm(values, dim=1, keepdim=True)
+        return values / torch.threshold(lengths, 1e-12, torch.inf)  # lengths up to 1e-12 become infinite
+    lengths = np.sqrt(np.einsum("ij,ij->i", values, values))[:, None]
+    lengths[lengths <= 1e-12] = np.inf
+    return values / lengths
+
+
+def in_type_of(other: Array, values: Tensor) -> Array:
+    """A tensor as it is, or as an array that shares its memory, like the other."""
+    return values if isinstance(other, Tensor) else values.detach().numpy()
 
 
 def as_double(values: Array) -> Array:

@@ -6,21 +6,23 @@ whether the current or the averaged weights predict better. So no sample has to 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from everlearn.arrays import Array
 from everlearn.checkpoint import State
 from everlearn.core.input_kind import Options
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["Calibration", "calibrated"]
+__all__ = ["Calibration", "calibrated", "outputs"]
 
 RECENT = 200  # samples over which the predictions of the two networks are compared
 RATE = 0.02  # step size of biases and temperature
@@ -28,7 +30,6 @@ SURE = 0.01  # no likelihood counts as less than this
 FLATTEST, SHARPEST = -4.0, 3.0  # bounds of the logarithm of the inverse temperature
 
 Numbers = NDArray[np.float64]
-Array = TypeVar("Array", Tensor, Numbers)
 
 
 class Calibration:
@@ -52,27 +53,31 @@ class Calibration:
         """Remove the bias of a class."""
         self.biases = np.delete(self.biases, slot)
 
-    def blended(self, outputs: list[Array]) -> Array:
+    def blended(self, outputs: Sequence[Array] | Numbers) -> Array:
         """The mean of the networks' scores, weighted by what they predicted lately; so no class affects another's."""
         if len(outputs) == 1:
             return outputs[0]
-        share = float(np.exp(self.evidence[0] - np.logaddexp(*self.evidence)))
+        share = 0.5 + 0.5 * math.tanh(float(self.evidence[0] - self.evidence[1]) / 2)  # softmax of the two
         return share * outputs[0] + (1 - share) * outputs[1]
 
-    def adjusted(self, scores: Tensor) -> Tensor:
+    def adjusted(self, scores: Array) -> Array:
         """Calibrated scores from blended ones."""
         if self._kind == "none":
             return scores
-        return float(np.exp(self.sharpness)) * scores + scores.new_tensor(self.biases.tolist())
+        is_tensor = isinstance(scores, Tensor)
+        biases = scores.new_tensor(self.biases.tolist()) if is_tensor else self.biases.astype(scores.dtype)
+        return math.exp(self.sharpness) * scores + biases
 
-    def record(self, outputs: list[Tensor], slots: Sequence[int]) -> None:
-        """Learn from the scores of samples before they were learnt, and their classes."""
+    def record(self, outputs: Sequence[Array], slots: Sequence[int]) -> None:
+        """Learn from the scores of samples before they were learnt, on the CPU, and their classes."""
         rows = np.arange(len(slots))
-        scored = [scores.numpy().astype(np.float64) for scores in outputs]
+        scored = np.array(
+            [np.asarray(scores) for scores in outputs], np.float64
+        )  # [networks, samples, classes]
         if len(scored) == 2:
-            likelihoods = [_softmax(scores)[rows, slots] for scores in scored]
+            likelihoods = _softmax(scored)[:, rows, slots]
             fade = (1 - 1 / RECENT) ** len(slots)
-            self.evidence = fade * self.evidence + [np.log(SURE + (1 - SURE) * p).sum() for p in likelihoods]
+            self.evidence = fade * self.evidence + np.log(SURE + (1 - SURE) * likelihoods).sum(1)
         if self._kind == "none":
             return
         scores = self.blended(scored)
@@ -111,8 +116,8 @@ class Calibration:
 
 
 def _softmax(scores: Numbers) -> Numbers:
-    powers: Numbers = np.exp(scores - scores.max(1, keepdims=True))
-    shares: Numbers = powers / powers.sum(1, keepdims=True)
+    powers: Numbers = np.exp(scores - scores.max(-1, keepdims=True))
+    shares: Numbers = powers / powers.sum(-1, keepdims=True)
     return shares
 
 
@@ -121,7 +126,8 @@ def calibrated(learner: Learner, x: Tensor, function: Any) -> Tensor:
     if learner.calibration is None:
         scores: Tensor = function(learner, x)
         return scores
-    return learner.calibration.adjusted(learner.calibration.blended(outputs(learner, x)))
+    blended: Tensor = learner.calibration.adjusted(learner.calibration.blended(outputs(learner, x)))
+    return blended
 
 
 def outputs(learner: Learner, x: Tensor) -> list[Tensor]:

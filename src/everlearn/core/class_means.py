@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from everlearn.core.prediction import CHUNK
+from everlearn.core.prediction import CHUNK, evaluate
 from everlearn.networks import as_input, to_unit_length
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ def prediction_prototypes(learner: Learner) -> Tensor:
         return evolving
     age = learner.batches - held.computed_at
     if held.from_exemplars is None or age >= learner.settings.recalibrate_every:
-        held.from_exemplars, held.computed_at = _from_exemplars(learner, evolving), learner.batches
-    means: Tensor = held.from_exemplars
+        means = evaluate(learner, lambda: _from_exemplars(learner, evolving))
+        held.from_exemplars, held.computed_at = means, learner.batches
+    means = held.from_exemplars
     return torch.cat([means, evolving[len(means) :]])  # and classes that came since
 
 

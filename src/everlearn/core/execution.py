@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -51,9 +52,18 @@ def weights(learner: Learner, new: int, old: int) -> Tensor | None:
     share = learner.options.new_share
     if not share or not old:
         return None
+    make = _weights_on_cpu if learner.device.type == "cpu" else _weights
+    return make(share, new, old, learner.device)
+
+
+def _weights(share: float, new: int, old: int, device: torch.device) -> Tensor:
     both = new + old
     parts = [(new, 2 * share * both / new), (old, 2 * (1 - share) * both / old)]
-    return torch.cat([torch.full((size, 1), weight, device=learner.device) for size, weight in parts])
+    return torch.cat([torch.full((size, 1), weight, device=device) for size, weight in parts])
+
+
+# A CUDA graph must make its own tensors.
+_weights_on_cpu = functools.lru_cache(16)(_weights)
 
 
 def learnt_tensors(learner: Learner) -> list[Tensor]:

@@ -253,6 +253,7 @@ class Learner(ABC):
     # For methods to override. These defaults are functions of a learner, too.
     scores = softmax.scores
     scores_with = softmax.scores_with
+    scores_of = softmax.scores_of
     features = softmax.features
     install = softmax.install
     check_task = validation.check_task

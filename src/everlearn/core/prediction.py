@@ -10,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from everlearn.arrays import Array
 from everlearn.core.calibration import calibrated
+from everlearn.core.few_samples import scores_of_one
 from everlearn.core.images import with_mirror_image
 from everlearn.core.rejection import rejected
 from everlearn.core.validation import check_samples
@@ -46,7 +48,8 @@ def predict(learner: Learner, x: Any) -> list[Label]:
 
 def predict_proba(learner: Learner, x: Any) -> NDArray[np.float32]:
     """A row of probabilities per sample, over `classes`."""
-    probabilities: NDArray[np.float32] = scored(learner, x, "predict_proba").softmax(1).cpu().numpy()
+    scores = torch.as_tensor(scored(learner, x, "predict_proba"))
+    probabilities: NDArray[np.float32] = scores.softmax(1).cpu().numpy()
     return probabilities
 
 
@@ -55,7 +58,7 @@ def embed(learner: Learner, x: Any) -> Tensor:
     return in_chunks(learner, x, "embed", learner.features)
 
 
-def scored(learner: Learner, x: Any, method: str = "predict") -> Tensor:
+def scored(learner: Learner, x: Any, method: str = "predict") -> Array:
     """The scores of samples, `[samples, classes]`; with `mirrored`, the mean over each image and its mirror image.
 
     method: the name of the called method, for error messages.
@@ -63,6 +66,9 @@ def scored(learner: Learner, x: Any, method: str = "predict") -> Tensor:
     name = type(learner).__name__
     if not learner.labels:
         raise NotLearntYet(f"{name} has seen no label yet: observe a batch first, then predict")
+    single = scores_of_one(learner, x)
+    if single is not None:
+        return single
     scores = in_chunks(learner, x, method, lambda part: calibrated(learner, part, with_mirror_image))
     if scores.isnan().any():
         raise Diverged(
@@ -80,10 +86,12 @@ def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor]
             f"{type(learner).__name__} has seen no batch yet: observe one first, then {method}"
         )
     learner.settle()
-    parts = torch.split(check_samples(learner, x, method), CHUNK)
+    samples = check_samples(learner, x, method)
+    parts = [samples] if len(samples) <= CHUNK else torch.split(samples, CHUNK)
     try:
         inputs = (learner.prepared(as_input(part.to(learner.device))) for part in parts)
-        return evaluate(learner, lambda: torch.cat([function(part) for part in inputs]))
+        found = evaluate(learner, lambda: [function(part) for part in inputs])
+        return found[0] if len(found) == 1 else torch.cat(found)
     except Exception as error:
         if isinstance(learner.given, str):
             raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from everlearn.arrays import in_float64
+from everlearn.arrays import Array, in_float64
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label
 
@@ -21,12 +21,12 @@ __all__ = ["least_score", "reject", "rejected", "threshold"]
 AT_MOST = 1000  # exemplars that the threshold is computed from
 
 
-Scored = Callable[["Learner", Tensor], Tensor]  # the scores that a learner gives to samples
+Scored = Callable[["Learner", Tensor], Array]  # the scores that a learner gives to samples
 
 
-def rejected(learner: Learner, predicted: list[Label], scores: Tensor, scored: Scored) -> list[Label]:
+def rejected(learner: Learner, predicted: list[Label], scores: Array, scored: Scored) -> list[Label]:
     """The predictions of a learner, with UNKNOWN for samples that it rejects."""
-    return reject(predicted, scores, least_score(learner, scored))
+    return reject(predicted, torch.as_tensor(scores), least_score(learner, scored))
 
 
 def least_score(learner: Learner, scored: Scored) -> float:
@@ -35,7 +35,7 @@ def least_score(learner: Learner, scored: Scored) -> float:
         samples = learner.memory.samples()[0]
         samples = samples[:: max(-(-len(samples) // AT_MOST), 1)]
         scores = scored(learner, samples) if len(samples) else torch.empty(0, 1)
-        learner.rejection_threshold = threshold(scores, learner.settings.unknown)
+        learner.rejection_threshold = threshold(torch.as_tensor(scores), learner.settings.unknown)
     return learner.rejection_threshold
 
 

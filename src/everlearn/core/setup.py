@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from everlearn.arrays import Array
 from everlearn.core import validation
 from everlearn.core.calibration import Calibration, outputs
+from everlearn.core.few_samples import scores_of_new
 from everlearn.core.images import ImageChanges
 from everlearn.core.input_kind import choose_options, kind_of
 from everlearn.core.prediction import evaluate
@@ -79,10 +82,12 @@ def prepare_classes(learner: Learner, x: Tensor, new: list[Label]) -> None:
 def note_new_samples(learner: Learner, x: Tensor, labels: list[Label]) -> None:
     """Compare predictions with the labels of new samples, then let the scale follow them. Before they are learnt."""
     if learner.calibration is not None and learner.batches:
-        with torch.inference_mode():
-            new = learner.prepared(as_input(x.to(learner.device)))
-            scores = evaluate(learner, lambda: outputs(learner, new))
-        learner.calibration.record([part.cpu() for part in scores], learner.labels.slots(labels))
+        scores: Sequence[Array] | None = scores_of_new(learner, x)
+        if scores is None:
+            with torch.inference_mode():
+                new = learner.prepared(as_input(x.to(learner.device)))
+                scores = [part.cpu() for part in evaluate(learner, lambda: outputs(learner, new))]
+        learner.calibration.record(scores, learner.labels.slots(labels))
     if learner.standardisation is not None:
         learner.standardisation.update(x)
 

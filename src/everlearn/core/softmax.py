@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from everlearn.arrays import Array, takes_arrays
 from everlearn.networks import SoftmaxNetwork, as_input
 from everlearn.transaction import assign, on_undo
 
@@ -101,8 +102,14 @@ def scores(learner: Learner, x: Tensor) -> Tensor:
 
 def scores_with(learner: Learner, network: Any, x: Tensor) -> Tensor:
     """The same by the weights of this network."""
-    logits: Tensor = learner.head.among_open(network(x))
-    return logits[:, : len(learner.labels)]
+    scores: Tensor = learner.scores_of(network(x))
+    return scores
+
+
+@takes_arrays
+def scores_of(learner: Learner, output: Array) -> Array:
+    """The scores from the output of the network, a tensor or an array: the logits of the classes seen."""
+    return output[:, : len(learner.labels)]
 
 
 def features(learner: Learner, x: Tensor) -> Tensor:

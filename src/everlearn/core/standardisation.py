@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from everlearn.arrays import as_arrays
 from everlearn.checkpoint import State
 from everlearn.networks import as_input
 from everlearn.transaction import current
@@ -46,24 +49,27 @@ class Standardisation:
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
         """Add a batch; a transaction can undo it."""
-        values = as_input(x).to(self.mean)
+        xp, (values, mean, variance) = as_arrays(as_input(x).to(self.mean), self.mean, self.variance)
         if self.count >= WARM_UP:
-            limit = WILD * self.variance.sqrt()
-            limit = torch.where(limit > 0, limit, torch.inf)
-            values = torch.maximum(torch.minimum(values, self.mean + limit), self.mean - limit)
+            limit = WILD * xp.sqrt(variance)
+            limit = xp.where(limit > 0, limit, xp.inf)
+            values = xp.maximum(xp.minimum(values, mean + limit), mean - limit)
         # The weighted mean and variance of both groups, as in Chan et al. 1983.
-        share = max(len(values) / (self.count + len(values)), min(len(values) / MEMORY, 1.0))
-        variance, mean = torch.var_mean(values, 0, correction=0)
-        apart = mean - self.mean
+        size = len(values)
+        share = max(size / (self.count + size), min(size / MEMORY, 1.0))
+        new = values.sum(0) / size
+        spread = ((values - new) ** 2).sum(0) / size
+        apart = new - mean
         self._assign(
-            self.mean + share * apart,
-            (1 - share) * (self.variance + share * apart * apart) + share * variance,
+            torch.as_tensor(mean + share * apart),
+            torch.as_tensor((1 - share) * (variance + share * apart * apart) + share * spread),
         )
-        self.count += len(values)
+        self.count += size
 
     def _assign(self, mean: Tensor, variance: Tensor) -> None:
         """Replace the tensors, so that a transaction can go back; a CUDA graph reads the same ones every time."""
-        factor = torch.where(variance > 0, variance, 1.0).rsqrt()
+        xp, (spread,) = as_arrays(variance)
+        factor = torch.as_tensor(1 / xp.sqrt(xp.where(spread > 0, spread, 1.0)))
         if not mean.is_cuda:
             self.mean, self.variance, self._factor = mean, variance, factor
             return
@@ -77,6 +83,13 @@ class Standardisation:
     def __call__(self, x: Tensor) -> Tensor:
         """Samples as the network gets them, in float32."""
         return ((as_input(x) - self.mean) * self._factor).clamp_(-LARGEST, LARGEST).float()
+
+    def scaled(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The same for an array, on the CPU."""
+        values: NDArray[np.float64] = (rows - self.mean.numpy()) * self._factor.numpy()
+        np.minimum(values, LARGEST, out=values)
+        np.maximum(values, -LARGEST, out=values)
+        return values.astype(np.float32)
 
     def merge(self, other: Standardisation) -> None:
         """Add the samples that another one has seen."""

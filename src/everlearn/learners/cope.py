@@ -8,6 +8,7 @@ from typing import Any, ClassVar, get_args
 import torch
 from torch import Tensor, nn
 
+from everlearn.arrays import Array, in_type_of, takes_arrays, unit_rows
 from everlearn.core.class_means import prediction_prototypes
 from everlearn.core.learned_prototypes import fit_with_prototypes
 from everlearn.core.learner import Learner
@@ -135,10 +136,11 @@ class CoPE(Learner):
         """f_θ(x), of unit length."""
         return to_unit_length(self.predictor(x))[0]
 
-    def scores_with(self, network: Any, x: Tensor) -> Tensor:
-        """f·p^c/τ for each class seen, f by this network; the nearest prototype has the largest score."""
-        features = to_unit_length(network(x))[0]
-        return features @ prediction_prototypes(self).T / self.settings.temperature
+    @takes_arrays
+    def scores_of(self, output: Array) -> Array:
+        """f·p^c/τ for each class seen; the nearest prototype has the largest score."""
+        prototypes = in_type_of(output, prediction_prototypes(self))
+        return unit_rows(output) @ prototypes.T / self.settings.temperature
 
     @property
     def prototypes(self) -> dict[Label, Tensor]:

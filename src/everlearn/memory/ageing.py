@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from everlearn.memory.base import LARGEST, Integers
+from everlearn.memory.sampling import groups
 
 if TYPE_CHECKING:
     from everlearn.memory.class_balanced import BalancedMemory
@@ -34,10 +35,8 @@ def arrivals(slots: Integers, arrived: Integers) -> Integers:
     [6, 1, 7]
     """
     order = np.argsort(slots, kind="stable")
-    sorted_slots = slots[order]
-    firsts = np.searchsorted(sorted_slots, sorted_slots)
     numbers = np.empty(len(slots), np.int64)
-    numbers[order] = np.arange(len(slots)) - firsts + 1
+    numbers[order] = groups(slots[order])[2] + 1
     return numbers + arrived[slots]
 
 

@@ -17,7 +17,7 @@ from everlearn.memory import class_balanced_changes as changes
 from everlearn.memory.ageing import new_keys, quota_of
 from everlearn.memory.base import Integers, ReplayMemory
 from everlearn.memory.labels import LabelTable
-from everlearn.memory.sampling import choose_distinct, draw_with_retries
+from everlearn.memory.sampling import choose_distinct, draw_with_retries, groups
 from everlearn.transaction import assign
 
 __all__ = ["BalancedMemory"]
@@ -92,9 +92,7 @@ class BalancedMemory(ReplayMemory):
         """Add samples whose keys are above the floor of their classes to the index, and set their `rows`."""
         order = np.lexsort((-keys, slots))  # class by class, the largest keys first
         samples, slots, keys = samples[order], slots[order], keys[order]
-        classes, first, sizes = np.unique(slots, return_index=True, return_counts=True)
-        group = np.repeat(np.arange(len(classes)), sizes)
-        rank = np.arange(len(slots)) - first[group]
+        classes, group, rank = groups(slots)
         able = rank < self._quota
         np.maximum.at(self._dropped, slots[~able], keys[~able])
         samples, slots, keys, group, rank = (part[able] for part in (samples, slots, keys, group, rank))
@@ -107,7 +105,8 @@ class BalancedMemory(ReplayMemory):
         if not fills.all():
             held, most = index[classes], int(rank.max()) + 1
             smallest = np.argpartition(held, most - 1, axis=1)[:, :most]
-            smallest = np.take_along_axis(smallest, np.take_along_axis(held, smallest, 1).argsort(1), 1)
+            lines = np.arange(len(classes))[:, None]
+            smallest = smallest[lines, held[lines, smallest].argsort(1)]
             entries = np.where(fills, entries, smallest[group, rank])
         others = index[slots, entries]
         wins = keys > others

@@ -1,4 +1,4 @@
-"""Sampling without replacement within classes."""
+"""Sampling without replacement within classes, and samples by class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ import numpy as np
 
 from everlearn.memory.base import Integers
 
-__all__ = ["choose_distinct", "draw_with_retries"]
+__all__ = ["choose_distinct", "draw_with_retries", "groups"]
+
+
+def groups(slots: Integers) -> tuple[Integers, Integers, Integers]:
+    """The classes in sorted slots; for each sample, the place of its class among these, and its own within the class.
+
+    >>> [part.tolist() for part in groups(np.array([3, 3, 5, 7, 7, 7]))]
+    [[3, 5, 7], [0, 0, 1, 2, 2, 2], [0, 1, 0, 0, 1, 2]]
+    """
+    starts = np.ones(len(slots), bool)
+    np.not_equal(slots[1:], slots[:-1], out=starts[1:])
+    first, group = starts.nonzero()[0], starts.cumsum() - 1
+    return slots[first], group, np.arange(len(slots)) - first[group]
 
 
 def choose_distinct(counts: Integers, slots: Integers, turns: Integers, random: Integers) -> Integers:

@@ -23,7 +23,7 @@ from everlearn import foreach
 from everlearn.arrays import in_float64
 from everlearn.transaction import current
 
-__all__ = ["SGD", "NotFinite", "Pass", "finite_norm", "with_gradients"]
+__all__ = ["SGD", "NotFinite", "Pass", "finite_norm", "linear_chain", "with_gradients"]
 
 
 Gradients = tuple[Tensor, ...] | list[Tensor]
@@ -78,7 +78,7 @@ class SGD:
     ) -> None:
         self.learning_rate, self.clip = learning_rate, clip
         self._network, self._parameters = network, parameters
-        layers = _chain(network)
+        layers = linear_chain(network)
         trained = {id(parameter) for parameter in parameters}
         by_hand = trained == {id(part) for layer in layers for part in (layer.weight, layer.bias)}
         self._layers: list[tuple[Tensor, Tensor]] = []
@@ -247,7 +247,7 @@ def _square(values: Tensor) -> float:
     return torch.dot(flat, flat).item()
 
 
-def _chain(network: nn.Module) -> list[nn.Linear]:
+def linear_chain(network: nn.Module) -> list[nn.Linear]:
     """The linear layers of a network that is Flatten, Linear, ReLU, Linear, …, Linear; else none."""
     flatten, *layers = _in_a_row(network)
     linear, between = layers[::2], layers[1::2]
