@@ -15,7 +15,7 @@ from live_batches import batch, cope, copy_as_killed, ids, in_format_1, teach
 from small_learners import NAMES, make, same_state
 
 from everlearn import checkpoint, open_live
-from everlearn.live import LiveError, folder
+from everlearn.live import LiveError, folder, sqlite_journal
 from everlearn.live.model import Model, record_in
 from everlearn.live.sqlite_journal import FILE
 
@@ -71,6 +71,21 @@ def test_two_snapshots_are_kept_and_the_journal_is_trimmed_behind_the_older(live
     assert live._storage.folder.positions() == [12, 8]
     assert live._storage.journal.bounds() == (8, 13)
     assert [entry.position for entry in live._storage.journal.entries(0)] == [9, 10, 11, 12, 13]
+
+
+def test_the_log_has_its_size_after_a_few_commits(live, tmp_path):
+    log = live.folder / f"{FILE}-wal"
+    teach(live, range(12))
+    size = log.stat().st_size
+    assert size > sqlite_journal.LOG_BYTES
+    teach(settled(live), range(12, 30))
+    assert log.stat().st_size == size
+    live.delete(["sample-0-0"])  # empties it
+    assert log.stat().st_size < size
+    teach(live, range(30, 42))
+    assert log.stat().st_size > sqlite_journal.LOG_BYTES
+    with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
+        same_state(again.learner.state_dict(), live.learner.state_dict())
 
 
 def test_a_damaged_snapshot_is_replaced_by_the_older_one_and_the_journal(live, tmp_path):

@@ -189,17 +189,6 @@ def test_every_message_is_applied_once_across_kills(stream, tmp_path):
         assert live.status()["learnt"] == {label: y.count(label) for label in range(3)}
 
 
-@pytest.fixture(scope="module")
-def kafka():
-    """A producer with a mock cluster of librdkafka's own; and the address of a broker."""
-    confluent = pytest.importorskip(
-        "confluent_kafka", reason="no client of Kafka: pip install 'everlearn[streams]'"
-    )
-    producer = confluent.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "unused:1"})
-    broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
-    return producer, f"{broker.host}:{broker.port}"
-
-
 def test_a_topic_is_read_from_the_position_in_the_journal(kafka, tmp_path):
     producer, broker = kafka
     x, y = samples(60)

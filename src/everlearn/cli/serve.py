@@ -98,10 +98,8 @@ def _on_ray(flags: ServeFlags, limits: Limits, learner: Any) -> int:
     import sys
     import threading
 
-    from everlearn.service.run import name_folders, open_tokens
+    from everlearn.service.run import name_folders, name_sources, open_tokens
 
-    if flags.sources or flags.drift:
-        raise ValueError("--from and --drift work with --backend process only")
     if flags.replicas < 1:
         raise ValueError(f"replicas must be at least 1, not {flags.replicas}")
     folders, tokens = name_folders(flags.folders), open_tokens(flags.host, flags.tokens)
@@ -120,6 +118,9 @@ def _on_ray(flags: ServeFlags, limits: Limits, learner: Any) -> int:
         tokens=tokens,
         limits=limits,
         journal=flags.journal,
+        drift=None if flags.drift is None else _detector(flags.drift),
+        sources=name_sources(flags.sources, list(folders)),
+        batch_size=flags.batch_size,
     )
     stopped = threading.Event()
     for kind in (signal.SIGINT, signal.SIGTERM):  # after Ray has set its own handlers

@@ -52,9 +52,6 @@ class Journal(Protocol):
     It is used by one thread at a time. Errors of the storage are raised as a `LiveError`.
     """
 
-    def prepare(self) -> None:
-        """Make later commits fast, if there is something to do for it."""
-
     def append(self, entries: Sequence[Entry]) -> None:
         """Add entries, all or none."""
 

@@ -92,7 +92,6 @@ def open_live(
         model = (
             _create(storage, learner) if place.is_new and learner is not None else _recover(storage, learner)
         )
-        storage.committer.submit(opened.prepare)
         live = Live(model, storage, drift, queue)
     except BaseException:
         storage.close()

@@ -24,9 +24,6 @@ class PostgresJournal:
 
     # Entries.
 
-    def prepare(self) -> None:
-        """Nothing to do."""
-
     def append(self, entries: Sequence[Entry]) -> None:
         """Add entries, all or none. After a broken connection, they are added once."""
         rows = [(self._name, *entry.row) for entry in entries]

@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ __all__ = ["FILE", "SQLiteJournal"]
 
 FILE = "journal.sqlite"
 PATIENCE = 10.0  # seconds that a write waits for a backup in another process
+SOON = 10  # commits after which the log gets its size
 LOG_BYTES = 2**22  # written to the log before it is copied to the database and used from its beginning again
 READ = 64  # rows fetched at a time
 PAGE = 4096
@@ -66,7 +67,7 @@ class SQLiteJournal:
             self._connection.execute("pragma wal_autocheckpoint = 0")  # see `_use_log_again`
             self._connection.execute("pragma temp_store = memory")  # so that VACUUM leaves no file elsewhere
             self._connection.executescript(f"begin immediate; {TABLES} commit;")
-        self._written = 0  # bytes in the log
+        self._written = self._commits = 0  # bytes in the log, and commits since it was new
         self._copier = Worker("log")
         self._copying: Outcome | None = None
 
@@ -95,25 +96,6 @@ class SQLiteJournal:
                     self._connection.execute("rollback")
                 raise
 
-    def prepare(self) -> None:
-        """Write zeros to the log, up to the size that it will have: where a file grows, a commit takes far longer.
-
-        The transaction is rolled back. Since it does not fit into the cache, it was written to the log by then.
-        """
-        with self._sentence():
-            (before,) = self._connection.execute("pragma cache_size").fetchone()
-            self._connection.execute("pragma cache_size = 10")
-            try:
-                self._connection.execute("begin immediate")
-                try:
-                    self._connection.execute("create table zeros (bytes blob)")
-                    self._connection.execute("insert into zeros values (zeroblob(?))", (LOG_BYTES * 5 // 4,))
-                finally:
-                    if self._connection.in_transaction:
-                        self._connection.execute("rollback")
-            finally:
-                self._connection.execute(f"pragma cache_size = {before}")
-
     # Entries.
 
     def append(self, entries: Sequence[Entry]) -> None:
@@ -128,10 +110,30 @@ class SQLiteJournal:
         else:
             with self._transaction() as connection:
                 connection.executemany(ADD, (entry.row for entry in entries))
+        self._commits += 1
+        if self._commits == SOON:
+            self._fill_log()
         for entry in entries:
             self._written += PAGE + len(entry.change.samples or entry.change.detail)
         if self._written > LOG_BYTES:
             self._use_log_again()
+
+    def _fill_log(self) -> None:
+        """Write zeros to the log, up to the size that it will have: where a file grows, commits are far slower.
+
+        The transaction is rolled back. Since it does not fit into the cache, it is in the log by then.
+        """
+        with suppress(sqlite3.Error):  # it is for speed only
+            (usual,) = self._connection.execute("pragma cache_size").fetchone()
+            self._connection.execute("pragma cache_size = 10")
+            self._connection.execute("begin immediate")
+            try:
+                self._connection.execute("create table zeros (bytes blob)")
+                self._connection.execute("insert into zeros values (zeroblob(?))", (LOG_BYTES * 5 // 4,))
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("rollback")
+                self._connection.execute(f"pragma cache_size = {usual}")
 
     def _use_log_again(self) -> None:
         """Copy the log to the database. Most of it is copied in another thread, while entries are added."""
@@ -229,6 +231,7 @@ class SQLiteJournal:
                 self._overwrite_free_pages()
                 self._connection.execute("vacuum")
                 self._connection.execute("pragma wal_checkpoint(truncate)")
+                self._commits = 0
         finally:
             with self._sentence():
                 self._connection.execute("pragma secure_delete = off")

@@ -104,7 +104,6 @@ class Storage:
         ]
         self.committer.submit(self.journal.erase, model.position, refused).result()
         self._written(model)
-        self.committer.submit(self.journal.prepare)  # erasing has emptied the log
 
     # Recovery.
 

@@ -166,7 +166,7 @@ async def ready(request: Request) -> Response:
 @pages.get("/metrics", dependencies=[Depends(needs("predict"))])
 async def metrics(request: Request) -> Response:
     """Figures for Prometheus."""
-    content, kind = exposition(request.app.state.models)
+    content, kind = await asyncio.to_thread(exposition, request.app.state.models)
     return Response(content, media_type=kind)
 
 

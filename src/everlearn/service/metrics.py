@@ -87,6 +87,7 @@ class _Figures:
 
 def _values(model: ServedModel) -> dict[str, float | None]:
     status, snapshot = model.live.status(), model.live.snapshot()
+    messages = {} if model.consumer is None else model.consumer.status()
     return {
         "position": model.live.position,
         "snapshot_lag": model.live.position - snapshot.position,
@@ -104,6 +105,6 @@ def _values(model: ServedModel) -> dict[str, float | None]:
         "rejected_requests": model.rejected,
         "refused_batches": status["refused"],
         "drift_alarms": status["alarms"],
-        "consumed_messages": 0 if model.consumer is None else model.consumer.applied,
-        "skipped_messages": 0 if model.consumer is None else model.consumer.skipped,
+        "consumed_messages": messages.get("applied", 0),
+        "skipped_messages": messages.get("skipped", 0),
     }

@@ -18,70 +18,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from everlearn.core.learner import Learner
-from everlearn.live import LiveError, LiveSnapshot, holds_learner, open_live
+from everlearn.live import LiveError, LiveSnapshot
+from everlearn.live.statistics import DriftDetector
 from everlearn.service.limits import Limits
+from everlearn.service.ray_actor import PATIENCE, ActorOptions, LearnerActor
+from everlearn.service.sources import open_source
 from everlearn.service.tokens import Tokens
 
 __all__ = ["RemoteLive", "serve_on_ray", "stop_on_ray"]
 
 REFRESH = 0.05  # seconds for which a replica uses a snapshot before it asks for a newer one
 WAIT = 5.0  # seconds that it then waits for one
-PATIENCE = 120.0  # seconds in which an actor that died must be back
 CALLS = 64  # at the same time in an actor
 APP = "everlearn"
-
-
-class LearnerActor:
-    """Owns a live learner; all replicas call it."""
-
-    def __init__(self, folder: str, learner: Learner | None, options: dict[str, Any]) -> None:
-        end = time.monotonic() + PATIENCE
-        while True:  # the lock of an actor that died may last a moment longer
-            try:
-                given = None if holds_learner(folder, options["journal"]) else learner
-                self._live = open_live(folder, given, **options)
-                break
-            except LiveError as error:
-                if "in use by another process" not in str(error) or time.monotonic() > end:
-                    raise
-                time.sleep(0.2)
-        self._stored: tuple[int, Any] = (-1, None)
-
-    def change(self, method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, int]:
-        """Make a change; returns its result and the position after it."""
-        return getattr(self._live, method)(*args, **kwargs), self._live.position
-
-    def read(self, method: str) -> Any:
-        """The result of a method that changes nothing."""
-        return getattr(self._live, method)()
-
-    def snapshot(self, min_position: int, timeout: float) -> tuple[list[Any], int, SimpleNamespace]:
-        """The newest snapshot as a reference to Ray's object store, its position, and facts about the learner."""
-        import ray
-
-        snapshot = self._live.snapshot(min_position, timeout)
-        if snapshot.position > self._stored[0]:
-            self._stored = snapshot.position, ray.put(snapshot)
-        position, reference = self._stored
-        learner = self._live.learner
-        facts = SimpleNamespace(
-            name=learner.name,
-            settings=learner.settings,
-            sample_type=learner.sample_type,
-            sample_shape=learner.sample_shape,
-            memory_bytes=sum(learner.footprint().values()),
-        )
-        return [reference], position, facts
-
-    def process(self) -> int:
-        """The process that runs it."""
-        import os
-
-        return os.getpid()
-
-    def close(self) -> None:
-        """Write a snapshot, and release the folder."""
-        self._live.close()
 
 
 class RemoteLive:
@@ -201,9 +150,27 @@ class RemoteLive:
     def _read(self, method: str) -> Any:
         return self._call(lambda actor: actor.read.remote(method))
 
+    def consumed(self) -> dict[str, Any]:
+        """What became of the messages of the learner's source."""
+        return dict(self._call(lambda actor: actor.consumed.remote()))
+
     def close(self) -> None:
         """End the thread; the actor goes on."""
         self._closed.set()
+
+
+class RemoteConsumer:
+    """The consumer of messages in a learner's actor."""
+
+    def __init__(self, live: RemoteLive) -> None:
+        self._live = live
+
+    def status(self) -> dict[str, Any]:
+        """The source and what became of its messages."""
+        return self._live.consumed()
+
+    def close(self) -> None:
+        """Nothing to do: the actor goes on."""
 
 
 def actor_name(model: str) -> str:
@@ -221,15 +188,22 @@ def serve_on_ray(
     tokens: Tokens | None = None,
     limits: Limits | None = None,
     journal: str | None = None,
+    drift: Callable[[], DriftDetector] | None = None,
+    sources: dict[str, str] | None = None,
+    batch_size: int = 10,
     address: str | None = None,
 ) -> None:
     """Start the actors and the replicas, and return when they answer. Stop them with `stop_on_ray`.
 
+    drift: makes a drift detector for each learner. sources: addresses of streams of messages to learn from, by model.
     address: of the cluster; by default that of this machine, else a new one.
     """
     import ray
     from ray import serve
 
+    consumed = sources or {}
+    for url in consumed.values():  # an address that is wrong is an error here, not in an actor
+        open_source(url).close()
     if not ray.is_initialized():
         ray.init(address=address, namespace=APP, log_to_driver=False, logging_level=logging.ERROR)
     kind: Any = ray.remote(LearnerActor)
@@ -242,7 +216,7 @@ def serve_on_ray(
             max_restarts=-1,
             max_concurrency=CALLS,
             num_cpus=0,
-        ).remote(str(folder.resolve()), learner, {"journal": journal})
+        ).remote(str(folder.resolve()), learner, ActorOptions(journal, drift, consumed.get(name), batch_size))
     names, limits = list(folders), limits or Limits()
 
     def build() -> Any:
@@ -250,6 +224,8 @@ def serve_on_ray(
         from everlearn.service.served import ServedModel
 
         models = {name: ServedModel(name, RemoteLive(name), limits) for name in names}  # type: ignore[arg-type]
+        for name in consumed:
+            models[name].consumer = RemoteConsumer(models[name].live)  # type: ignore[arg-type]
         return create_app(models, tokens, limits)
 
     serve.start(http_options={"host": host, "port": port}, logging_config={"log_level": "ERROR"})

@@ -16,7 +16,7 @@ from everlearn.service.security import is_loopback
 from everlearn.service.sources import open_source
 from everlearn.service.tokens import Tokens
 
-__all__ = ["name_folders", "open_tokens", "serve"]
+__all__ = ["name_folders", "name_sources", "open_tokens", "serve"]
 
 CONNECTIONS = 1000  # at the same time; further ones get 503
 
@@ -44,7 +44,7 @@ def name_folders(folders: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
     return named
 
 
-def _name_sources(sources: Sequence[str], models: Sequence[str]) -> dict[str, str]:
+def name_sources(sources: Sequence[str], models: Sequence[str]) -> dict[str, str]:
     """The sources by the names of their models; without a name, that of the only model."""
     named: dict[str, str] = {}
     for given in sources:
@@ -98,7 +98,7 @@ def serve(
     from everlearn.service.served import ServedModel
 
     named, limits = name_folders(folders), limits or Limits()
-    consumed = _name_sources(sources, list(named))
+    consumed = name_sources(sources, list(named))
     known = open_tokens(host, tokens)
     opened = {name: open_source(url) for name, url in consumed.items()}
     models: dict[str, ServedModel] = {}

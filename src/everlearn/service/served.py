@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
@@ -38,13 +38,23 @@ class TooBusy(RuntimeError):
         self.retry_after = retry_after
 
 
+class Consuming(Protocol):
+    """What applies messages from elsewhere, in this process or in another one."""
+
+    def status(self) -> dict[str, Any]:
+        """The source and what became of its messages."""
+
+    def close(self) -> None:
+        """End it, if it is in this process."""
+
+
 class ServedModel:
     """A live learner for asynchronous callers: what waits is bounded, and what it does is measured."""
 
     def __init__(self, name: str, live: Live, limits: Limits) -> None:
         self.name, self.live, self.limits = name, live, limits
         self.monitor = Monitor()
-        self.consumer: Consumer | None = None  # of messages from elsewhere
+        self.consumer: Consuming | None = None  # of messages from elsewhere
         self.rejected = self.predictions = self.changing = self.predicting = 0
         self.change_seconds = self.prediction_seconds = 0.0  # in total
         self.changes = 0
@@ -109,8 +119,9 @@ class ServedModel:
 
     def consume(self, source: Source, batch_size: int) -> None:
         """Start to apply the messages of a source."""
-        self.consumer = Consumer(self.live, source, batch_size)
-        self.consumer.start()
+        consumer = Consumer(self.live, source, batch_size)
+        self.consumer = consumer
+        consumer.start()
 
     def observe(
         self, x: NDArray[Any], y: Sequence[Label], ids: Any, t: int | None, request_id: str | None
