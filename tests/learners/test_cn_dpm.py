@@ -88,6 +88,26 @@ def test_samples_that_still_wait_take_part_in_predictions(grown):
     assert accuracy(grown, "abc") > 0.9
 
 
+def test_as_published_waiting_samples_take_no_part_in_predictions():
+    learner = CNDPM(seed=0, device="cpu", original=True, **SMALL)
+    teach(learner, "ab", 40)
+    teach(learner, "d", 5, seed=1, size=5)
+    assert (len(learner.experts), len(learner.short_term)) == (1, 5)
+    x, _ = blobs("d", 20, seed=9)
+    assert "d" not in learner.predict(x)
+
+
+def test_as_published_what_is_left_of_a_batch_waits_and_is_not_given_to_the_new_expert():
+    x, y = blobs("ab", 60)
+    original = CNDPM(seed=0, device="cpu", original=True, **SMALL)
+    original.observe(x, y)
+    assert len(original.short_term) == 20
+    assert original._counts.tolist() == [40]
+    ours = CNDPM(seed=0, device="cpu", **SMALL)
+    ours.observe(x, y)
+    assert len(ours.short_term) < 20  # the expert explains what is left
+
+
 def test_before_the_first_expert_what_waits_is_all_there_is():
     learner = CNDPM(seed=0, device="cpu", **SMALL)
     x, y = blobs("abcd", 8)

@@ -61,6 +61,8 @@ class CNDPMSettings(Settings):
     """steps of a new expert's auto-encoder in sleep"""
     discriminative_steps: int = 2000
     """steps of a new expert's classifier in sleep"""
+    original: bool = False
+    """as published: waiting samples take no part in predictions, and a new expert is not asked for the rest of a batch"""
 
     optimizer: str = "adam"
     """always Adam"""
@@ -72,7 +74,7 @@ class CNDPMSettings(Settings):
         self._check("generative_learning_rate", self.generative_learning_rate > 0, "above 0")
         self._check("awake_factor", self.awake_factor > 0, "above 0")
         self._check("log_concentration", math.isfinite(self.log_concentration), "a finite number")
-        for name in (field.name for field in dataclasses.fields(self) if isinstance(field.default, int)):
+        for name in (field.name for field in dataclasses.fields(self) if type(field.default) is int):
             self._check(name, getattr(self, name) >= 1, "at least 1")
 
 
@@ -81,7 +83,8 @@ class CNDPM(Learner):
 
     A sample that no expert explains is stored in the short-term memory. When that is full, the learner sleeps: a new
     expert is trained on it, and it is emptied. All other samples train the responsible experts. Samples in the
-    short-term memory are used for predictions, too: each is the centre of a Gaussian with the weight of one sample.
+    short-term memory are used for predictions, too: each is the centre of a Gaussian with the weight of one sample
+    (not with `original=True`).
 
     >>> x = torch.randn(40, 8) + 3 * torch.tensor([1.0, -1.0] * 20)[:, None]
     >>> y = ["high", "low"] * 20
@@ -139,10 +142,13 @@ class CNDPM(Learner):
                 raise NotFinite
             unexplained = responsibilities.sum(1) == 0
             x, slots = x[unexplained], slots[unexplained]
-            taken = self.short_term.add(x, slots)
-            if self.short_term.full:
-                self._sleep()
-            x, slots = x[taken:], slots[taken:]  # the new expert may explain the rest
+            while len(x):
+                taken = self.short_term.add(x, slots)
+                if self.short_term.full:
+                    self._sleep()
+                x, slots = x[taken:], slots[taken:]
+                if not self.settings.original:
+                    break  # the new expert may explain the rest
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> Tensor:
         """Train the experts on the samples that they are responsible for, with the given noise.
@@ -237,7 +243,7 @@ class CNDPM(Learner):
         noise = self._noise(self.seed, 1)  # the same for all samples and all predictions
         bounds, classes = self.network.log_probabilities(x, noise, len(self.labels))
         known = ((self._counts.log() + bounds)[..., None] + classes).logsumexp(1)
-        if not len(self.short_term):
+        if self.settings.original or not len(self.short_term):
             return known if self.experts else torch.zeros_like(known)
         return torch.logaddexp(known, self._joint_of_waiting(flat(x)))
 
