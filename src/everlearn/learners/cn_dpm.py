@@ -62,7 +62,7 @@ class CNDPMSettings(Settings):
     discriminative_steps: int = 2000
     """steps of a new expert's classifier in sleep"""
     original: bool = False
-    """as published: waiting samples take no part in predictions, and a new expert is not asked for the rest of a batch"""
+    """as published: no predictions by waiting samples, and the rest of a batch is not judged again after sleep"""
 
     optimizer: str = "adam"
     """always Adam"""
