@@ -83,7 +83,7 @@ def test_help_shows_and_explains_every_parameter(kind):
 @pytest.mark.parametrize("name", sorted(learners.registry()))
 def test_any_learner_fits_predicts_and_pickles(name, blobs):
     x, y = blobs
-    model = OnlineClassifier(name, random_state=0, epochs=2, settings={"hidden": 16}).fit(x, y)
+    model = OnlineClassifier(name, random_state=0, settings={"hidden": 16}).fit(x, y)
     twin = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(twin.predict_proba(x), model.predict_proba(x))
     for each in (model, twin):

@@ -17,7 +17,7 @@ from everlearn import Evaluator, as_stream, learner, run
 CASES = {
     "cope": ("cope", "mlp", (300,)),
     "reservoir": ("reservoir", "mlp", (300,)),
-    "images": ("cope", "slim-resnet18", (3, 16, 16)),
+    "images": ("cope", "slim-resnet18", (3, 8, 8)),
 }
 
 class Stop(BaseException):
