@@ -12,6 +12,7 @@ from running import running, small
 import everlearn
 from everlearn import AsyncClient, Client
 from everlearn.cli import main
+from everlearn.service import served
 from everlearn.service.client import ServiceError
 
 X = np.eye(3, dtype=np.float32)[:2]
@@ -43,6 +44,16 @@ def test_arrays_tensors_and_lists_give_the_same_answers(service, as_type):
         assert labels == live.predict(X)
 
 
+def test_a_position_that_is_not_reached_is_an_error_and_not_tried_again(service, monkeypatch):
+    monkeypatch.setattr(served, "PATIENCE", 0.05)
+    with Client(service.url, retries=10**6) as client:
+        position = client.observe(X, Y)
+        with pytest.raises(
+            ServiceError, match=f"position {position + 5} was not reached within 0.05 seconds"
+        ):
+            client.predict(X, min_position=position + 5)
+
+
 def test_every_operation(service):
     with Client(service.url) as client:
         client.observe(X, Y, ids=["x", "y"])
@@ -54,6 +65,7 @@ def test_every_operation(service):
         assert sorted(map(str, told.right + told.wrong)) == ["7", "q1"]
         assert client.correct(["x"], ["third"])["exemplars"] >= 1
         assert client.delete(["x"])["exemplars"] >= 1
+        assert [event["event"] for event in client.history()["events"][-2:]] == ["corrected", "deleted"]
         client.observe(X, ["gone", "gone"])
         client.forget("gone")
         assert "gone" not in client.classes()

@@ -122,7 +122,8 @@ class Model:
                 statistics.removed(ids)
                 self.requests.forget_ids()
                 self.mistakes = deque((each for each in self.mistakes if each.id not in gone), MOST_MISTAKES)
-            statistics.event(f"{change.kind}ed", *at, exemplars=result.exemplars)
+            event = "deleted" if change.kind == "delete" else "corrected"
+            statistics.event(event, *at, exemplars=result.exemplars)
         self._finish(entry)
         if change.request_id is not None:
             self.requests.add(change.request_id, change.kind, result)

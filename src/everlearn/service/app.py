@@ -37,7 +37,7 @@ STATUS: dict[type[Exception], int] = {
     Diverged: 409,
     ValueError: 422,
     TypeError: 422,
-    TimeoutError: 504,
+    TimeoutError: 409,  # a position that was not reached; clients repeat what a 504 answers
     LiveError: 503,
 }
 
