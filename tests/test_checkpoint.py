@@ -14,7 +14,7 @@ from everlearn.checkpoint import CheckpointError
 
 @pytest.fixture
 def saved(tmp_path):
-    learner = CoPE("mlp", memory_size=10, hidden=4, embedding=3, device="cpu")
+    learner = CoPE("mlp", memory_size=10, hidden=4, embedding=3, missing_labels="class", device="cpu")
     learner.observe(torch.randn(4, 5), ["a", 1, None, (2.5, b"x")])
     path = tmp_path / "state.safetensors"
     learner.save(path)

@@ -46,7 +46,17 @@ def test_none_of_rivers_checks_is_skipped():
 
 
 # Settings of CoPE that make no sense here: `learn_one` has its labels at once, and a record is not an image.
-NOT_PARAMETERS = {"unknown", "waiting", "augmentation", "width", "colour", "cutout", "mixing", "mirrored"}
+NOT_PARAMETERS = {
+    "missing_labels",
+    "unknown",
+    "waiting",
+    "augmentation",
+    "width",
+    "colour",
+    "cutout",
+    "mixing",
+    "mirrored",
+}
 
 
 def test_every_setting_of_cope_is_a_parameter_with_the_same_default():

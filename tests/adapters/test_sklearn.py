@@ -48,7 +48,17 @@ def blobs() -> tuple[np.ndarray, np.ndarray]:
 
 
 # Settings of CoPE that make no sense here: a classifier predicts one of its classes from rows of numbers at once.
-NOT_PARAMETERS = {"unknown", "waiting", "augmentation", "width", "colour", "cutout", "mixing", "mirrored"}
+NOT_PARAMETERS = {
+    "missing_labels",
+    "unknown",
+    "waiting",
+    "augmentation",
+    "width",
+    "colour",
+    "cutout",
+    "mixing",
+    "mirrored",
+}
 
 
 def test_every_setting_of_cope_is_a_parameter_with_the_same_default():
@@ -271,3 +281,49 @@ def test_arrays_in_another_byte_order_or_read_backwards_are_taken(X):
     strange = CoPEClassifier(hidden=8, random_state=0).fit(X, y.astype(">i8")[::-1])
     plain = CoPEClassifier(hidden=8, random_state=0).fit(np.array(X, np.float64), y[::-1].copy())
     np.testing.assert_array_equal(strange.predict_proba(X), plain.predict_proba(np.array(X, np.float64)))
+
+
+def mixed_frame(count=40, seed=0):
+    """Rows of a number and a city, which decides the label."""
+    random = np.random.default_rng(seed)
+    city = random.choice(["Oslo", "Rome"], count)
+    return pd.DataFrame({"size": random.normal(50, 10, count), "city": city}), np.where(city == "Oslo", 0, 1)
+
+
+def test_a_frame_with_text_is_encoded_by_the_learner():
+    X, y = mixed_frame()
+    model = CoPEClassifier(hidden=16, random_state=0, epochs=3).fit(X, y)
+    assert model.feature_names_in_.tolist() == ["size", "city"]
+    assert model.score(*mixed_frame(seed=1)) > 0.9
+    twin = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(twin.predict_proba(X), model.predict_proba(X))
+    model.partial_fit(X.assign(city="Lima"), y)  # a new city at any time
+    assert "Lima" in model.learner_.columns.categories[1]
+
+
+def test_a_wrong_frame_is_refused_before_anything_is_learnt():
+    X, y = mixed_frame()
+    model = CoPEClassifier(hidden=16, random_state=0).partial_fit(X, y)
+    before = model.learner_.state_dict()["meta"]
+    with pytest.raises(
+        ValueError, match="The feature names should match"
+    ):  # scikit-learn's rule, also for the order
+        model.partial_fit(X[["city", "size"]], y)
+    with pytest.raises(ValueError, match="no value in the column 'size', row 39"):
+        model.partial_fit(X.assign(size=[*X["size"][:-1], np.nan], city="Lima"), y)
+    assert model.learner_.state_dict()["meta"] == before
+
+
+def test_weights_of_zero_are_left_out_and_others_count():
+    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    weights = np.where(np.arange(20) < 10, 1.0, 0.0)
+    part, less = (CoPEClassifier(hidden=8, random_state=0) for _ in range(2))
+    part.partial_fit(X, y, sample_weight=weights)
+    less.partial_fit(X[:10], y[:10], sample_weight=weights[:10])
+    np.testing.assert_array_equal(part.predict_proba(X), less.predict_proba(X))
+    heavy = CoPEClassifier(hidden=8, random_state=0).partial_fit(X, y, sample_weight=np.arange(1.0, 21))
+    assert not np.array_equal(
+        heavy.predict_proba(X), CoPEClassifier(hidden=8, random_state=0).partial_fit(X, y).predict_proba(X)
+    )
+    with pytest.raises(ValueError, match="at least one non-zero number"):
+        less.partial_fit(X, y, sample_weight=np.zeros(20))

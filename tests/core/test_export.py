@@ -101,7 +101,7 @@ def test_each_backbone_takes_bytes_as_the_learner_does(name, network, shape, tmp
 
 @pytest.mark.parametrize("labels", [("a", "b", "c"), (7, 8, 9), ("a", 8, None)])
 def test_a_rejected_sample_is_unknown_in_the_file_too(labels, tmp_path):
-    learner = make("cope", unknown=0.05, network="identity", embedding=None)
+    learner = make("cope", unknown=0.05, network="identity", embedding=None, missing_labels="class")
     for x, y in batches(labels=("a", "b", "c")):
         learner.observe(x, [labels["abc".index(label)] for label in y])
     learner.export(tmp_path / "model.onnx")

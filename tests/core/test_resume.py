@@ -15,7 +15,7 @@ from small_learners import NAMES, every_learner, make, same_state
 from everlearn import load
 from everlearn.checkpoint import CheckpointError
 
-LABELS = ["a", "b", 3, 2.5, None]
+LABELS = ["a", "b", 3, 2.5, ("pair", None)]
 
 observed = st.tuples(st.just("observe"), st.lists(st.sampled_from(LABELS), min_size=2, max_size=6))
 late = st.tuples(st.just("late"), st.lists(st.sampled_from(LABELS), min_size=2, max_size=4))

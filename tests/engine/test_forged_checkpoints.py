@@ -33,7 +33,7 @@ def made(path: Path, case: str) -> Run:
     evaluator = Evaluator(every=2, representation=True, prequential=True)
     source = as_stream(batches(8), tests=batches(1)[0])
     options = RunOptions(evaluator, checkpoint=path, **copy.deepcopy(OPTIONS[case]))
-    return Run(CoPE(hidden=8, memory_size=20, device="cpu"), source, options)
+    return Run(CoPE(hidden=8, memory_size=20, missing_labels="class", device="cpu"), source, options)
 
 
 class Stop(BaseException):

@@ -152,7 +152,11 @@ def test_prequential_accuracy_is_of_each_batch_before_it_is_learnt():
 
 
 def test_before_the_first_label_no_prediction_is_right_whatever_the_label():
-    result = run(small(Echo), [(torch.randn(2, 2), [None, None])] * 2, Evaluator(prequential=True))
+    result = run(
+        small(Echo, missing_labels="class"),
+        [(torch.randn(2, 2), [None, None])] * 2,
+        Evaluator(prequential=True),
+    )
     assert result.correct == [0, 2]
 
 

@@ -12,11 +12,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 from torch import nn
 
 from everlearn.adapters.common import check_batch_size, deserialize, make_learner, probabilities, serialize
 from everlearn.core.learner import Learner
+from everlearn.core.table import Table, as_table, is_frame
 from everlearn.core.validation import check_batch
 
 __all__ = ["SklearnClassifier"]
@@ -35,39 +42,45 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def _kind(self) -> tuple[str | type[Learner], dict[str, Any] | None]:
         """The learner and its settings."""
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from these samples only; anything learnt before is discarded.
 
         The rows are shuffled and observed once in batches, then revisited in `epochs` - 1 further passes.
+
+        X: an array, sparse rows, or a DataFrame, whose columns of text or categories are encoded by the learner.
+        sample_weight: how much each sample counts in the loss; one of weight 0 is left out.
         """
         if self.epochs < 1:
             raise ValueError(f"epochs must be at least 1, not {self.epochs!r}")
-        X, y = self._checked(X, y, reset=True)
+        X, y, weights = self._checked(X, y, sample_weight, reset=True)
         random = check_random_state(self.random_state)
         learner = self._new(random)
         for epoch in range(self.epochs):
-            order = random.permutation(len(X))
-            self._learn(learner.revisit if epoch else learner.observe, X[order], y[order], 0)
+            order = random.permutation(len(y))
+            shuffled = None if weights is None else weights[order]
+            self._learn(learner.revisit if epoch else learner.observe, X[order], y[order], 0, shuffled)
         learner.end_horizon()
         self.learner_, self.classes_, self.calls_ = learner, np.unique(y), 1
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from more samples, once and in their order; new labels may appear in any call.
 
         For a learner that needs tasks, each call is a task.
 
         classes: labels that will appear later. They get a column in `predict_proba` from now on. Optional.
+        sample_weight: how much each sample counts in the loss; one of weight 0 is left out.
         """
         first = not hasattr(self, "learner_")
-        X, y = self._checked(X, y, reset=first)
+        X, y, weights = self._checked(X, y, sample_weight, reset=first)
         learner = self._new(check_random_state(self.random_state)) if first else self.learner_
         known = _concatenate(
             [y, *([] if first else [self.classes_]), *([] if classes is None else [classes])]
         )
         call = 0 if first else self.calls_
-        check_batch(learner, X, y)  # so that an invalid row raises an error before the first batch is learnt
-        self._learn(learner.observe, X, y, call)
+        # So that an invalid row raises an error before the first batch is learnt.
+        check_batch(learner, X, y, "partial_fit" if isinstance(X, Table) else "observe")
+        self._learn(learner.observe, X, y, call, weights)
         learner.end_horizon()
         self.learner_, self.classes_, self.calls_ = learner, np.unique(known), call + 1
         return self
@@ -83,21 +96,49 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         """The probabilities of each sample, with a column for each of `classes_`."""
         X = self._samples(X)
         columns = self._columns()
-        answer = np.zeros((len(X), len(self.classes_)))
+        answer = np.zeros((len(X) if isinstance(X, Table) else X.shape[0], len(self.classes_)))
         answer[:, [columns[label] for label in self.learner_.classes]] = probabilities(self.learner_, X)
         return answer
 
-    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    def _checked(self, X: Any, y: Any, weights: Any, reset: bool) -> tuple[Any, NDArray[Any], Any]:
+        """Samples, labels and weights, without the samples of weight 0."""
         check_batch_size(self.batch_size)
-        _check_names(X)
-        X, y = validate_data(self, X, y, dtype=np.float32, reset=reset)
+        X = self._rows(X, reset)
+        if isinstance(X, Table):
+            y = column_or_1d(y, warn=True)
+            check_consistent_length(X, y)
+        else:
+            X, y = validate_data(self, X, y, dtype=np.float32, reset=reset, accept_sparse="csr")
         check_classification_targets(y)
-        return X, y
+        if weights is None:
+            return X, y, None
+        weights = _check_sample_weight(weights, X, ensure_non_negative=True)
+        counts = np.flatnonzero(weights > 0)
+        return X[counts], y[counts], weights[counts]
 
     def _samples(self, X: Any) -> Any:
         check_is_fitted(self)
+        X = self._rows(X, reset=False)
+        if isinstance(X, Table):
+            return X
+        return validate_data(self, X, dtype=np.float32, reset=False, accept_sparse="csr")
+
+    def _rows(self, X: Any, reset: bool) -> Any:
+        """A DataFrame that has columns of categories, or whose learner knows such, as a table; else X as it is."""
         _check_names(X)
-        return validate_data(self, X, dtype=np.float32, reset=False)
+        if not is_frame(X):
+            return X
+        table = as_table(X, type(self).__name__)
+        encodes = not reset and getattr(getattr(self, "learner_", None), "columns", None) is not None
+        if not table.has_categories and not encodes:
+            return X
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return table
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _new(self, random: np.random.RandomState) -> Learner:
         kind, settings = self._kind()
@@ -109,10 +150,10 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             )
         return learner
 
-    def _learn(self, learn: Callable[[Any, Any, int], None], X: Any, y: Any, task: int) -> None:
+    def _learn(self, learn: Callable[..., None], X: Any, y: Any, task: int, weights: Any) -> None:
         """Learn in batches of at most `batch_size`, of nearly equal sizes."""
-        for rows in np.array_split(np.arange(len(X)), math.ceil(len(X) / self.batch_size)):
-            learn(X[rows], y[rows], task)
+        for rows in np.array_split(np.arange(len(y)), math.ceil(len(y) / self.batch_size)):
+            learn(X[rows], y[rows], task, *([] if weights is None else [weights[rows]]))
 
     def _columns(self) -> dict[Any, int]:
         return {label: column for column, label in enumerate(self.classes_.tolist())}

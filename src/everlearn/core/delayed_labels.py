@@ -11,6 +11,7 @@ from torch import Tensor
 
 from everlearn.checkpoint import State
 from everlearn.core.prediction import predict
+from everlearn.core.row_selection import labels_of
 from everlearn.core.validation import check_samples
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label, as_labels, decode_label, encode_label, shortened
@@ -117,12 +118,13 @@ def tell(learner: Learner, ids: Any, y: Any, t: Any = None) -> Told:
     Told(learnt=['third'], missing=['first'])
     """
     name = type(learner).__name__
-    keys, labels = as_ids(ids, f"{name}.tell"), as_labels(y)
+    keys, labels = as_ids(ids, f"{name}.tell"), labels_of(learner, y, f"{name}.tell")
     if len(keys) != len(labels):
         raise ValueError(f"{name}.tell got {len(keys)} ids but {len(labels)} labels")
     waiting = learner.waiting.samples
     label_of = dict(zip(keys, labels, strict=True))
-    learnt = [key for key in keys if key in waiting]
+    skips = learner.settings.missing_labels == "skip"
+    learnt = [key for key in keys if key in waiting and not (skips and label_of[key] is None)]
     if learnt:
         learner.observe(torch.stack([waiting[key] for key in learnt]), [label_of[key] for key in learnt], t)
         learner.waiting.remove(learnt)

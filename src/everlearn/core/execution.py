@@ -48,12 +48,23 @@ def changing_parts(learner: Learner) -> list[object]:
 
 
 def weights(learner: Learner, new: int, old: int) -> Tensor | None:
-    """How much the gradient of each sample of B_n ∪ B_M counts, with `new_share`, `[samples, 1]`; None: all 1."""
-    share = learner.options.new_share
+    """How much the gradient of each sample of B_n ∪ B_M counts, by `new_share` and `sample_weight`, `[samples, 1]`.
+
+    None if all count the same.
+    """
+    share, own = learner.options.new_share, learner.sample_weights
     if not share or not old:
-        return None
+        return None if own is None else _by_weight(own, old)
     make = _weights_on_cpu if learner.device.type == "cpu" else _weights
-    return make(share, new, old, learner.device)
+    each = make(share, new, old, learner.device)
+    # The new samples keep their share of the step, whatever their weights.
+    return each if own is None else torch.cat([each[:new] * _by_weight(own, 0), each[new:]])
+
+
+def _by_weight(own: Tensor, old: int) -> Tensor:
+    """The weights of new samples and of this many others, which have 1, by their mean."""
+    each = torch.cat([own, own.new_ones(old)])[:, None]
+    return each / each.mean()
 
 
 def _weights(share: float, new: int, old: int, device: torch.device) -> Tensor:

@@ -46,6 +46,9 @@ def export_predictor(learner: Learner, path: str | os.PathLike[str]) -> None:
     position in `classes`, −1 for an UNKNOWN sample), `probabilities`, and, if all labels are strings or all are
     integers, `label`. The metadata entry `labels` has all labels as JSON.
 
+    For samples that come as DataFrames, `x` are rows as `encode` returns them; the metadata entry `columns` has the
+    name of each column, how many inputs it has, and its categories in their order.
+
     Before the file is written, its answers are compared with the learner's.
     """
     _check_installed()
@@ -173,6 +176,8 @@ def _add_metadata(model: Any, frozen: Learner) -> None:
         "labels": json.dumps([encode_label(label) for label in frozen.classes]),
         "samples": str(frozen.samples),
     }
+    if frozen.columns is not None:
+        about["columns"] = json.dumps(frozen.columns.as_json())
     helper.set_model_props(model, about)
 
 

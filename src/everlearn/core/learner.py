@@ -8,6 +8,7 @@ The rest is in the files next to this one: validation, setup, prediction, delaye
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
@@ -28,6 +29,7 @@ from everlearn.core import (
     validation,
 )
 from everlearn.core.calibration import Calibration
+from everlearn.core.columns import Columns, encode
 from everlearn.core.delayed_labels import WaitingSamples
 from everlearn.core.export import export_predictor
 from everlearn.core.forget import drop_class, forget_label
@@ -37,6 +39,7 @@ from everlearn.core.locking import LearnerLock
 from everlearn.core.merge import merge_learner, merge_memory
 from everlearn.core.plan import Plan
 from everlearn.core.prediction import NotLearntYet
+from everlearn.core.row_selection import select_rows
 from everlearn.core.settings import Settings, make_settings
 from everlearn.core.signature import describe
 from everlearn.core.snapshot import take_snapshot
@@ -89,7 +92,11 @@ class Learner(ABC):
     standardisation: Standardisation | None = None
     calibration: Calibration | None = None
     rejection_threshold: float | None = None
+    columns: Columns | None = None  # by name, if samples come as DataFrames
+    weighs_samples: ClassVar[bool] = False  # whether `step` takes `sample_weights` into account
+    sample_weights: Tensor | None = None  # of the new samples of the batch that is being learnt, `[batch]`
     batches = samples = 0
+    unlabelled = 0  # the number of samples that had no label and were skipped
     newest = 0  # the number of batches before the newest class arrived
     traits = setup.NetworkTraits()
 
@@ -118,25 +125,44 @@ class Learner(ABC):
     # Learning.
 
     @atomic
-    def observe(self, x: Any, y: Any, t: Any = None) -> None:
-        """Learn from a new batch: samples x, labels y and, for learners that need it, the task t."""
+    def observe(self, x: Any, y: Any, t: Any = None, sample_weight: Any = None) -> None:
+        """Learn from a new batch: samples x, labels y and, for learners that need it, the task t.
+
+        x: a tensor or array, sparse rows, or a DataFrame of pandas or polars.
+        sample_weight: how much each sample counts in the loss: 2 is the sample twice, 0 leaves it out.
+        """
         x, labels, new = validation.check_batch(self, x, y, "observe")
+        weights = None
+        if sample_weight is not None or None in labels:
+            x, labels, new, weights = select_rows(self, x, labels, sample_weight, "observe")
+            if not labels:
+                return
         validation.try_forward(self, x)
         self.check_task(t, "observe")
         setup.prepare_classes(self, x, new)
         setup.note_new_samples(self, x, labels)
         plan = self.plan(labels)
+        if weights is not None:
+            plan = dataclasses.replace(plan, weights=weights)
         self.count(len(x))
         execution.learn_batch(self, x, plan)
 
     @atomic
-    def revisit(self, x: Any, y: Any, t: Any = None) -> None:
+    def revisit(self, x: Any, y: Any, t: Any = None, sample_weight: Any = None) -> None:
         """Learn again from a batch of the current horizon. Nothing is stored or counted."""
         x, labels, new = validation.check_batch(self, x, y, "revisit")
+        weights = None
+        if sample_weight is not None or None in labels:
+            x, labels, new, weights = select_rows(self, x, labels, sample_weight, "revisit")
+            if not labels:
+                return
         validation.try_forward(self, x)
         validation.check_known(self, new)
         self.check_task(t, "revisit")
-        execution.learn_batch(self, x, self.plan(labels, keep=False))
+        plan = self.plan(labels, keep=False)
+        execution.learn_batch(
+            self, x, plan if weights is None else dataclasses.replace(plan, weights=weights)
+        )
 
     def end_horizon(self) -> None:
         """Called at the end of each horizon D_t."""
@@ -164,6 +190,7 @@ class Learner(ABC):
     def learn(self, x: Tensor, plan: Plan) -> None:
         """Everything done with one batch on the device, in tensor operations only: a CUDA graph captures this."""
         outcomes: list[Any] = []
+        self.sample_weights = plan.weights
         replayed = None if plan.rows is None else self.prepared(self.memory.recall(plan.rows))
         samples, x = x, self.prepared(x)
         for i in range(self.settings.iterations):
@@ -231,6 +258,7 @@ class Learner(ABC):
     predict = prediction.predict
     predict_proba = prediction.predict_proba
     embed = prediction.embed
+    encode = encode
     ask = delayed_labels.ask
     tell = delayed_labels.tell
     forget = forget_label

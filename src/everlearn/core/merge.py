@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from everlearn.core.forget import copy_before_writing
 from everlearn.core.locking import synchronized
 from everlearn.core.state import identity
 from everlearn.core.validation import check_room
+from everlearn.memory.labels import shortened
 from everlearn.messages import differing
 from everlearn.transaction import atomic
 
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
 __all__ = ["merge_learner", "merge_memory"]
+
+# The tensors of a state with a value for each input, which the columns give a meaning.
+ENCODED = ("memory.samples", "standardisation.mean", "standardisation.variance", "asked.samples")
 
 
 def merge_learner(learner: Learner, other: Learner) -> None:
@@ -49,6 +56,8 @@ def _merge(learner: Learner, other: Learner) -> None:
     _check(learner, other)
     learner.settle()
     other.settle()
+    if learner.columns != other.columns:
+        other = _with_columns_of(learner, other)
     copy_before_writing(learner)
     learner.invalidate()
     new = learner.labels.new(other.classes)
@@ -58,6 +67,22 @@ def _merge(learner: Learner, other: Learner) -> None:
     learner.merge_from(other, np.array(learner.labels.slots(other.classes), np.int64))
     learner.batches += other.batches
     learner.samples += other.samples
+
+
+def _with_columns_of(learner: Learner, other: Learner) -> Learner:
+    """Let a learner know the categories of another one; returns a copy of that with its samples encoded the same."""
+    assert learner.columns is not None and other.columns is not None
+    learner.columns = learner.columns.with_categories_in(other.columns)
+    places, state = learner.columns.places_of(other.columns), other.state_dict()
+    for name, part in state.items():
+        if name in ENCODED:
+            there = part.cpu()
+            state[name] = torch.zeros_like(there).index_add_(there.ndim - 1, places, there)
+    meta = {**json.loads(state["meta"]), "columns": learner.columns.as_json()}
+    given = copy.deepcopy(other.given)
+    twin = type(other)(given, seed=other.seed, device=str(other.device), **vars(other.settings))
+    twin.load_state_dict({**state, "meta": json.dumps(meta)})
+    return twin
 
 
 def merge_memory(learner: Learner, other: Any, slots: NDArray[np.int64]) -> None:
@@ -88,6 +113,12 @@ def _check(learner: Learner, other: Learner) -> None:
         shapes = [f"{list(each.sample_shape or ())} of {each.sample_type}" for each in (learner, other)]
         raise ValueError(
             f"{name}.merge takes a learner of the same samples: {shapes[0]} here, {shapes[1]} there"
+        )
+    layouts = [None if each.columns is None else each.columns.layout() for each in (learner, other)]
+    if layouts[0] != layouts[1]:
+        raise ValueError(
+            f"{name}.merge takes a learner of the same columns: {shortened(layouts[0])} here, "
+            f"{shortened(layouts[1])} there"
         )
     if learner.options != other.options:
         kinds = f"{learner.input_kind} here, {other.input_kind} there"

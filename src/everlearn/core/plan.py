@@ -37,12 +37,23 @@ class Plan:
     """batches since the newest class came, `[1]`"""
     seeds: Any = None
     """a seed for the random numbers of each iteration, `[iterations]`"""
+    weights: Any = None
+    """how much each sample of the batch counts in the loss, `[batch]`; None if all count the same"""
     extra: tuple[Any, ...] = ()
     """integers that `draw_replay` gives besides rows and slots, `[iterations, ...]` each"""
 
     def arrays(self) -> list[Any]:
         """All arrays, in the order of the fields."""
-        fields = (self.slots, self.rows, self.old_slots, self.keep, *self.changes, self.age, self.seeds)
+        fields = (
+            self.slots,
+            self.rows,
+            self.old_slots,
+            self.keep,
+            *self.changes,
+            self.age,
+            self.seeds,
+            self.weights,
+        )
         return [part for part in (*fields, *self.extra) if part is not None]
 
     def filled(self, arrays: list[Any]) -> Plan:
@@ -56,6 +67,7 @@ class Plan:
             tuple(next(given) for _ in self.changes),
             None if self.age is None else next(given),
             None if self.seeds is None else next(given),
+            None if self.weights is None else next(given),
             tuple(next(given) for _ in self.extra),
         )
 

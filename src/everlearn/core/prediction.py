@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from everlearn.core.calibration import calibrated
 from everlearn.core.few_samples import scores_of_one
 from everlearn.core.images import with_mirror_image
 from everlearn.core.rejection import rejected
+from everlearn.core.sparse import is_sparse, row_chunks
 from everlearn.core.validation import check_samples
 from everlearn.memory.labels import Label
 from everlearn.networks import as_input
@@ -86,8 +87,12 @@ def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor]
             f"{type(learner).__name__} has seen no batch yet: observe one first, then {method}"
         )
     learner.settle()
-    samples = check_samples(learner, x, method)
-    parts = [samples] if len(samples) <= CHUNK else torch.split(samples, CHUNK)
+    parts: Iterable[Tensor]
+    if is_sparse(x):  # made dense one chunk after the other
+        parts = (check_samples(learner, part, method) for part in row_chunks(x, CHUNK))
+    else:
+        samples = check_samples(learner, x, method)
+        parts = [samples] if len(samples) <= CHUNK else torch.split(samples, CHUNK)
     try:
         inputs = (learner.prepared(as_input(part.to(learner.device))) for part in parts)
         found = evaluate(learner, lambda: [function(part) for part in inputs])

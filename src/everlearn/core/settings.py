@@ -45,6 +45,8 @@ class Settings:
     """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
     standardise: bool | None = None
     """scale every feature to mean 0 and deviation 1 over the samples seen; None: for rows and embeddings only"""
+    missing_labels: str = "refuse"
+    """a label of None or NaN: refuse it, skip the sample, or let None be a class"""
     threads: int = 1
     """threads used for computation, whatever the process uses; more than one helps large networks"""
     optimizer: str = "sgd"
@@ -74,6 +76,8 @@ class Settings:
         )
         self._check("waiting", self.waiting >= 1, "at least 1")
         self._check("clip", self.clip is None or self.clip > 0, "None, or above 0")
+        rules = ("refuse", "skip", "class")
+        self._check("missing_labels", self.missing_labels in rules, " or ".join(rules))
         self._check("threads", 1 <= self.threads <= MOST_THREADS, f"between 1 and {MOST_THREADS}")
         self._check("optimizer", self.optimizer in OPTIMIZERS, " or ".join(OPTIMIZERS))
         self._check("optimizer_momentum", 0 <= self.optimizer_momentum < 1, "at least 0 and below 1")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from everlearn.arrays import Array
 from everlearn.core import validation
 from everlearn.core.calibration import Calibration, outputs
+from everlearn.core.columns import kind_of_rows
 from everlearn.core.few_samples import scores_of_new
 from everlearn.core.images import ImageChanges
 from everlearn.core.input_kind import choose_options, kind_of
@@ -95,7 +96,7 @@ def note_new_samples(learner: Learner, x: Tensor, labels: list[Label]) -> None:
 def begin(learner: Learner, x: Tensor) -> None:
     """Build the network and allocate the memory for samples like those of the first batch."""
     shape = tuple(x.shape[1:])
-    learner.input_kind = learner.input_kind or kind_of(x, learner.given)
+    learner.input_kind = learner.input_kind or kind_of_rows(learner) or kind_of(x, learner.given)
     learner.options = choose_options(learner, learner.input_kind)
     if learner.options.standardise:
         learner.standardisation = Standardisation(shape, learner.device)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from everlearn.arrays import Array, takes_arrays
 from everlearn.networks import SoftmaxNetwork, as_input
@@ -15,7 +16,17 @@ from everlearn.transaction import assign, on_undo
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["UNSEEN", "SoftmaxHead", "features", "fit", "install", "install_whole", "logits", "scores"]
+__all__ = [
+    "UNSEEN",
+    "SoftmaxHead",
+    "features",
+    "fit",
+    "install",
+    "install_whole",
+    "logits",
+    "scores",
+    "weighted_cross_entropy",
+]
 
 UNSEEN = -1e4  # the logit of an unseen class
 
@@ -92,6 +103,15 @@ def fit(learner: Learner, x: Tensor, slots: Tensor, weights: Tensor | None = Non
     if weights is not None:
         slope *= weights
     forward.descend(slope.div_(len(slots)))
+
+
+def weighted_cross_entropy(learner: Learner, logits: Tensor, slots: Tensor, old: int = 0) -> Tensor:
+    """The mean cross-entropy of new samples by their `sample_weight`, and of this many replayed ones after them."""
+    own = learner.sample_weights
+    if own is None:
+        return cross_entropy(logits, slots)
+    weights = torch.cat([own, own.new_ones(old)])
+    return (cross_entropy(logits, slots, reduction="none") * weights).sum() / weights.sum()
 
 
 def scores(learner: Learner, x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
+from everlearn.core.columns import columns_in
 from everlearn.core.input_kind import PLAIN, Options
 from everlearn.core.locking import synchronized
 from everlearn.core.settings import settings_as_dict
@@ -58,6 +59,10 @@ def state_of(learner: Learner) -> State:
     }
     if learner.input_kind not in (None, *AS_BEFORE):
         meta["input"] = learner.input_kind
+    if learner.columns is not None:
+        meta["columns"] = learner.columns.as_json()
+    if learner.unlabelled:
+        meta["unlabelled"] = learner.unlabelled
     state: State = {
         "generator": learner.generator.get_state(),
         "meta": json.dumps(meta),
@@ -192,6 +197,7 @@ def load_into(learner: Learner, state: State) -> None:
 def _restore(learner: Learner, state: State, meta: dict[str, Any]) -> None:
     """Load a state into a new learner; the network's weights last, since it may be the user's module."""
     learner.batches, learner.samples = meta["batches"], meta["samples"]
+    learner.columns, learner.unlabelled = columns_in(meta), meta.get("unlabelled", 0)
     if meta["sample_shape"] is not None:
         learner.input_kind = meta.get("input", PLAIN)
         learner.begin(torch.zeros(2, *meta["sample_shape"], dtype=getattr(torch, meta["sample_type"])))

@@ -37,6 +37,8 @@ def read_meta(state: State) -> dict[str, Any]:
             raise CheckpointError(f"this state's {name} is {shortened(meta[name])}, expected {expected}")
     if meta.get("input", PLAIN) not in list(KINDS):
         raise CheckpointError(f"this state's input is {shortened(meta['input'])}, expected a kind of samples")
+    if not _is_count(meta.get("unlabelled", 0)):
+        raise CheckpointError(f"this state's unlabelled is {shortened(meta['unlabelled'])}, expected a count")
     return dict(meta)
 
 

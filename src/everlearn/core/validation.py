@@ -12,8 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from everlearn.core.columns import rows_of
 from everlearn.core.images import ImageChanges
-from everlearn.memory.labels import Label, as_labels, shortened
+from everlearn.core.row_selection import labels_of, new_labels
+from everlearn.core.sparse import dense, is_sparse
+from everlearn.memory.labels import Label, shortened
 from everlearn.networks import as_input, check_name
 from everlearn.randomness import DrawFrom
 
@@ -46,6 +49,8 @@ WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: tor
 def check_samples(learner: Learner, x: Any, method: str) -> Tensor:
     """The samples of a batch as a tensor, after all checks."""
     where = f"{type(learner).__name__}.{method}"
+    if not isinstance(x, (Tensor, np.ndarray)):
+        x = rows_of(learner, x, method)
     samples = as_samples(x, where, keep_integers=isinstance(learner.given, nn.Module))
     check_tensor(samples, where, learner.sample_shape, learner.sample_type)
     return samples
@@ -56,11 +61,11 @@ def check_batch(
 ) -> tuple[Tensor, list[Label], list[Label]]:
     """The samples of a batch as a tensor, its labels, and the new ones among these, after all checks."""
     x = check_samples(learner, x, method)
-    labels = as_labels(y)
     where = f"{type(learner).__name__}.{method}"
+    labels = labels_of(learner, y, where)
     if len(labels) != len(x):
         raise ValueError(f"{where} got {len(x)} samples but {len(labels)} labels")
-    new = learner.labels.new(labels)
+    new = new_labels(learner, labels)
     check_room(learner, len(learner.labels) + len(new))
     return x, labels, new
 
@@ -186,6 +191,8 @@ def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
         x = x.clone()  # autograd can't use inference tensors
     if isinstance(x, Tensor) and x.dtype in PLAIN and x.layout is torch.strided and x.device.type != "meta":
         return x.detach() if x.requires_grad else x
+    if is_sparse(x):
+        x = dense(x, where)
     if isinstance(x, np.ndarray):
         # torch supports neither another byte order nor negative strides.
         x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))
@@ -196,7 +203,7 @@ def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
             f"{where} takes x as a tensor or an array of numbers, not {type(x).__name__}"
         ) from None
     if samples.layout != torch.strided:
-        raise ValueError(f"{where} takes x as a dense tensor, not a sparse one: give x.to_dense()")
+        raise ValueError(f"{where} takes x as a dense tensor, not one of {samples.layout}: give x.to_dense()")
     if samples.device.type == "meta":
         raise ValueError(f"{where} got x on the device meta, which holds no values")
     if samples.is_quantized:

@@ -91,6 +91,7 @@ class CoPE(Learner):
     Settings = CoPESettings
     Memory = BalancedMemory
     has_head = False
+    weighs_samples = True
     settings: CoPESettings
     memory: BalancedMemory
     prototype_memory: Prototypes

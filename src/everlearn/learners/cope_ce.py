@@ -48,6 +48,7 @@ class CoPECE(Learner):
     name = "cope-ce"
     Settings = CoPECESettings
     Memory = BalancedMemory
+    weighs_samples = True
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step of cross-entropy on B = B_n ∪ B_M, the mean over both."""

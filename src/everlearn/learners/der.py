@@ -16,6 +16,7 @@ from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
 from everlearn.core.prediction import in_chunks
 from everlearn.core.settings import SoftmaxReplaySettings
+from everlearn.core.softmax import weighted_cross_entropy
 from everlearn.memory.base import write_rows
 from everlearn.memory.reservoir import ReservoirMemory
 from everlearn.networks import as_input
@@ -60,6 +61,7 @@ class DERPlusPlus(Learner):
     Settings = DERPlusPlusSettings
     settings: DERPlusPlusSettings
     Memory = ReservoirMemory
+    weighs_samples = True
     _stored: Tensor | None = None  # the logits of each row of the memory, `[rows, outputs]`
     _known: Tensor | None = None  # how many of these are of classes known when the row was written, `[rows]`
 
@@ -77,7 +79,7 @@ class DERPlusPlus(Learner):
         """One step on CE(B_n) + α ‖h(B'_M) − z‖² + β CE(B''_M); returns the logits of B_n before it."""
         old, old_slots, rows = replay
         logits: Tensor = self.network(as_input(x))
-        loss = cross_entropy(self.head.among_open(logits), slots)
+        loss = weighted_cross_entropy(self, self.head.among_open(logits), slots)
         half = len(rows)
         if half > self.may_reject:  # batch norm can't take a single sample
             loss = loss + self.settings.distillation * self._distance(as_input(old[:half]), rows)

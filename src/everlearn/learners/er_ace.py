@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from everlearn.core.learner import Learner
 from everlearn.core.settings import SoftmaxReplaySettings
-from everlearn.core.softmax import UNSEEN
+from everlearn.core.softmax import UNSEEN, weighted_cross_entropy
 from everlearn.memory.reservoir import ReservoirMemory
 from everlearn.networks import as_input
 
@@ -36,6 +36,7 @@ class ERACE(Learner):
     name = "er-ace"
     Settings = SoftmaxReplaySettings
     Memory = ReservoirMemory
+    weighs_samples = True
 
     def forward_sizes(self, batch: int) -> set[int]:
         """The size of B_n; B_M passes by itself, if it has more than one sample."""
@@ -46,7 +47,7 @@ class ERACE(Learner):
         old, old_slots = replay
         logits = self.logits(as_input(x))
         arrives = torch.zeros_like(logits[0], dtype=torch.bool).scatter(0, slots, True)
-        loss = cross_entropy(torch.where(arrives, logits, UNSEEN), slots)
+        loss = weighted_cross_entropy(self, torch.where(arrives, logits, UNSEEN), slots)
         if len(old) > self.may_reject:  # batch norm can't take a single sample
             loss = loss + cross_entropy(self.logits(as_input(old)), old_slots)
         self.descend(loss)

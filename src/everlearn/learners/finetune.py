@@ -31,10 +31,11 @@ class Finetune(Learner):
 
     name = "finetune"
     Settings = SoftmaxSettings
+    weighs_samples = True
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step of cross-entropy on the batch."""
-        self.fit(x, slots)
+        self.fit(x, slots, self.weights(len(x), 0))
 
 
 class IIDOnline(Finetune):

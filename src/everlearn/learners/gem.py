@@ -16,6 +16,7 @@ from everlearn.arrays import in_float64
 from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
 from everlearn.core.settings import SoftmaxMemorySettings
+from everlearn.core.softmax import weighted_cross_entropy
 from everlearn.memory.labels import Label
 from everlearn.memory.ring import RingMemory
 from everlearn.networks import MLP, SoftmaxNetwork, as_input
@@ -62,6 +63,7 @@ class GEM(Learner):
     """
 
     name = "gem"
+    weighs_samples = True
     needs = frozenset({"t", "tasks"})
     tensors_alone = False  # the quadratic program is solved on the host
     Settings = GEMSettings
@@ -92,6 +94,7 @@ class GEM(Learner):
 
     def learn(self, x: Tensor, plan: Plan) -> None:
         """Store the batch, unless it is revisited, and then learn from it."""
+        self.sample_weights = plan.weights
         if plan.keep is not None:
             self.memory.write(x, plan.keep)
         rings = [ring for ring in self.memory.past() if len(ring[0]) > self.may_reject]
@@ -112,15 +115,15 @@ class GEM(Learner):
         replay: the samples and slots of each past task's memory, in turn.
         """
         past = self._past_gradients(list(replay[::2]), list(replay[1::2]))  # G, [tasks, parameters]
-        gradient = self._gradient(as_input(x), slots)  # g, [parameters]
+        loss = weighted_cross_entropy(self, self.logits(as_input(x)), slots)
+        gradient = self._flat_gradient(loss)  # g, [parameters]
         if len(past) and bool((past @ gradient < 0).any()):
             gradient = gradient + multipliers(past, gradient, self.settings.margin).to(gradient) @ past
         parts = torch.split(gradient, [part.numel() for part in self.parameters])
         self.sgd.step([part.view_as(own) for part, own in zip(parts, self.parameters, strict=True)])
 
-    def _gradient(self, x: Tensor, slots: Tensor) -> Tensor:
-        """The gradient of the mean cross-entropy, as one vector."""
-        loss = cross_entropy(self.logits(x), slots)
+    def _flat_gradient(self, loss: Tensor) -> Tensor:
+        """The gradient of a loss, as one vector."""
         return torch.cat([part.flatten() for part in torch.autograd.grad(loss, self.parameters)])
 
     def _past_gradients(self, xs: list[Tensor], slots: list[Tensor]) -> Tensor:
@@ -132,7 +135,9 @@ class GEM(Learner):
         assert isinstance(self.network, SoftmaxNetwork)
         if len(xs) > 1 and isinstance(self.network.body, MLP):
             return self._gradients_at_once(xs, slots)
-        gradients = [self._gradient(x, old) for x, old in zip(xs, slots, strict=True)]
+        gradients = [
+            self._flat_gradient(cross_entropy(self.logits(x), old)) for x, old in zip(xs, slots, strict=True)
+        ]
         return torch.stack(gradients) if gradients else torch.empty(0, 0)
 
     def _gradients_at_once(self, xs: list[Tensor], slots: list[Tensor]) -> Tensor:

@@ -69,6 +69,7 @@ class GSS(Learner):
     Settings = GSSSettings
     settings: GSSSettings
     Memory = ScoredMemory
+    weighs_samples = True
     memory: ScoredMemory
 
     # Learning.
@@ -96,7 +97,7 @@ class GSS(Learner):
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """A step of cross-entropy on B_n, then another on B_M."""
         old, old_slots = replay
-        self.fit(x, slots)
+        self.fit(x, slots, self.weights(len(x), 0))
         if len(old) > self.may_reject:  # batch norm can't take a single sample
             self.fit(old, old_slots)
 

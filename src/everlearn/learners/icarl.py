@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, kl_div, normalize, one_hot
+from torch.nn.functional import binary_cross_entropy_with_logits, kl_div, normalize, one_hot
 
 from everlearn.checkpoint import State
 from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
 from everlearn.core.prediction import in_chunks
 from everlearn.core.settings import SoftmaxMemorySettings
+from everlearn.core.softmax import weighted_cross_entropy
 from everlearn.memory.herded import HerdedMemory, herd
 from everlearn.memory.labels import Label
 from everlearn.networks import SoftmaxNetwork, as_input
@@ -68,6 +69,7 @@ class ICaRL(Learner):
     horizon = Horizon("task")
     Settings = ICaRLSettings
     Memory = HerdedMemory
+    weighs_samples = True
     settings: ICaRLSettings
     memory: HerdedMemory
 
@@ -111,6 +113,7 @@ class ICaRL(Learner):
     def learn(self, x: Tensor, plan: Plan) -> None:
         """Do the steps on a batch, and store it until the horizon ends."""
         new = self.prepared(x)
+        self.sample_weights = plan.weights
         for rows, old_slots in zip(plan.rows, plan.old_slots, strict=True):
             old = self.prepared(self.memory.recall(rows))
             if self.settings.original:
@@ -134,7 +137,7 @@ class ICaRL(Learner):
 
         The divergence is the mean over exemplars and outputs. replay: the exemplars, and their old logits.
         """
-        loss = cross_entropy(self.logits(as_input(x)), slots)
+        loss = weighted_cross_entropy(self, self.logits(as_input(x)), slots)
         old, old_logits = replay
         if len(old) > 1:  # batch norm can't take a single sample
             logits = self.logits(as_input(old))[:, : old_logits.shape[1]]  # only the old outputs
@@ -154,7 +157,10 @@ class ICaRL(Learner):
         loss = binary_cross_entropy_with_logits(logits, targets, reduction="none")
         weights = torch.ones_like(loss[0])
         weights[: self._known] = self.settings.strength
-        self.descend((loss * weights).sum(1).mean())
+        losses = (loss * weights).sum(1, keepdim=True)
+        batch = 0 if self.sample_weights is None else len(self.sample_weights)
+        each = self.weights(batch, len(losses) - batch)
+        self.descend((losses if each is None else losses * each).mean())
 
     @atomic
     def end_horizon(self) -> None:

@@ -16,6 +16,7 @@ from everlearn import foreach
 from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
 from everlearn.core.settings import SoftmaxReplaySettings
+from everlearn.core.softmax import weighted_cross_entropy
 from everlearn.memory.labels import Label
 from everlearn.memory.reservoir import ReservoirMemory
 from everlearn.networks import as_input
@@ -61,6 +62,7 @@ class MIR(Learner):
     Settings = MIRSettings
     settings: MIRSettings
     Memory = ReservoirMemory
+    weighs_samples = True
 
     _in_batch: NDArray[np.int64] = np.zeros(0, np.int64)  # the classes of the batch that is planned
 
@@ -94,7 +96,8 @@ class MIR(Learner):
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """θ ← θ − lr · (g + ∇CE(B_M)), with g = ∇CE(B_n) and B_M the candidates that −lr · g harms most."""
         candidates, their_slots = as_input(replay[0]), replay[1]
-        gradients = self._gradients(as_input(x), slots)
+        loss = weighted_cross_entropy(self, self.logits(as_input(x)), slots)
+        gradients = torch.autograd.grad(loss, self.parameters)
         if len(candidates) > self.may_reject:  # batch norm can't take a single sample
             interference = self._interference(candidates, their_slots, gradients)
             chosen = interference.topk(min(super().replay_size(len(x)), len(candidates))).indices

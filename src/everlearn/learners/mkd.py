@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from everlearn import foreach
 from everlearn.checkpoint import State
 from everlearn.core.images import SeveralViews
 from everlearn.core.learner import Learner
 from everlearn.core.settings import SoftmaxReplaySettings
+from everlearn.core.softmax import weighted_cross_entropy
 from everlearn.core.state import under
 from everlearn.losses.distillation import distillation_loss
 from everlearn.memory.reservoir import ReservoirMemory
@@ -69,6 +69,7 @@ class MKD(Learner):
     Settings = MKDSettings
     settings: MKDSettings
     Memory = ReservoirMemory
+    weighs_samples = True
     _teacher: SoftmaxNetwork | None = None
     _merged: Any = None  # the network of predictions, until something changes
 
@@ -105,7 +106,7 @@ class MKD(Learner):
         logits, plain = self.logits(view), self.logits(samples)
         temperature = self.settings.temperature
         distance = (distillation_loss(part, taught, temperature) for part in (logits, plain))
-        loss = cross_entropy(logits, torch.cat([slots, old_slots]))
+        loss = weighted_cross_entropy(self, logits, torch.cat([slots, old_slots]), len(old_slots))
         self.descend(loss + self.settings.distillation * sum(distance) / 2)
         self._follow(corrected)
 

@@ -36,8 +36,9 @@ class Reservoir(Learner):
     name = "reservoir"
     Settings = SoftmaxReplaySettings
     Memory = ReservoirMemory
+    weighs_samples = True
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step of cross-entropy on B = B_n ∪ B_M, the mean over both."""
         old, old_slots = replay
-        self.fit(torch.cat([x, old]), torch.cat([slots, old_slots]))
+        self.fit(torch.cat([x, old]), torch.cat([slots, old_slots]), self.weights(len(x), len(old)))

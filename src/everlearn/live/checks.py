@@ -10,15 +10,19 @@ from torch import Tensor, nn
 from everlearn.core import validation
 from everlearn.core.delayed_labels import as_ids
 from everlearn.core.learner import Learner
+from everlearn.core.row_selection import labels_of
+from everlearn.core.table import Table, as_table, is_frame
 from everlearn.core.validation import as_task
 from everlearn.label_json import Label
-from everlearn.memory.labels import as_labels, shortened
+from everlearn.memory.labels import shortened
 
 __all__ = ["as_batch", "as_labelled", "check_request_id", "same_length"]
 
 
-def as_batch(learner: Learner, x: Any, where: str) -> Tensor:
-    """The samples as a tensor that the learner takes."""
+def as_batch(learner: Learner, x: Any, where: str) -> Tensor | Table:
+    """The samples as a tensor that the learner takes; a DataFrame as a table, which the learner encodes."""
+    if is_frame(x):
+        return as_table(x, where)
     samples = validation.as_samples(x, where, keep_integers=isinstance(learner.given, nn.Module))
     validation.check_tensor(samples, where, learner.sample_shape, learner.sample_type)
     return samples
@@ -26,9 +30,9 @@ def as_batch(learner: Learner, x: Any, where: str) -> Tensor:
 
 def as_labelled(
     learner: Learner, x: Any, y: Any, ids: Any, t: Any, where: str
-) -> tuple[Tensor, list[Label], list[Label] | None, int | None]:
+) -> tuple[Tensor | Table, list[Label], list[Label] | None, int | None]:
     """A batch to learn from: samples, labels, ids and task, checked."""
-    samples, labels = as_batch(learner, x, where), as_labels(y)
+    samples, labels = as_batch(learner, x, where), labels_of(learner, y, where)
     same_length(samples, "samples", labels, "labels", where)
     keys = None if ids is None else as_ids(ids, where, repeated=True)
     if keys is not None:

@@ -149,11 +149,15 @@ def rebuild(learner: Learner) -> None:
     twin = type(learner)(given, seed=learner.seed, device=str(learner.device), **settings)
     state = learner.state_dict()
     samples, labels = learner.memory.samples()
+    twin.columns, twin.unlabelled = learner.columns, learner.unlabelled
     if labels:
+        twin.input_kind = learner.input_kind
         twin.begin(torch.zeros(2, *samples.shape[1:], dtype=samples.dtype))
         twin.labels.extend(learner.classes)
         twin.open_classes(len(learner.labels))
         restore_memory(twin, state)
+        if learner.standardisation is not None:
+            twin.standardisation = learner.standardisation.copy()
         for _ in range(max(PASSES, -(-STEPS * BATCH // len(labels)))):
             for part in torch.split(torch.randperm(len(labels), generator=twin.generator), BATCH):
                 twin.revisit(samples[part.to(samples.device)], [labels[i] for i in part.tolist()])

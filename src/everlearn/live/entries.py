@@ -7,9 +7,11 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.core.table import Column, Table
 from everlearn.label_json import Label, decode_label, encode_label
 
 __all__ = ["Change", "Entry", "decode_labels", "encode_labels"]
@@ -55,7 +57,7 @@ class Change:
         self.ids = decode_labels(self.values["ids"]) if "ids" in self.values else None
 
     @classmethod
-    def make(cls, kind: str, x: Tensor | None = None, **values: Any) -> Change:
+    def make(cls, kind: str, x: Tensor | Table | None = None, **values: Any) -> Change:
         """A change from samples and values; labels and ids are given as they are, None is left out."""
         held = {name: value for name, value in values.items() if value is not None}
         for name in ("labels", "ids"):
@@ -63,6 +65,8 @@ class Change:
                 held[name] = encode_labels(held[name])
         if x is None:
             return cls(kind, json.dumps(held), None, held)
+        if isinstance(x, Table):
+            held["columns"], x = _columns(x)
         held |= {"shape": list(x.shape), "type": str(x.dtype).removeprefix("torch.")}
         flat = x.detach().cpu().contiguous().flatten().view(torch.uint8)
         return cls(kind, json.dumps(held), bytearray(flat.numpy()), held)
@@ -72,13 +76,41 @@ class Change:
         """The request id, if there is one."""
         return self.values.get("request")
 
-    def x(self) -> Tensor:
+    def x(self) -> Tensor | Table:
         """The samples."""
+        return _table(self.values["columns"], self.tensor()) if "columns" in self.values else self.tensor()
+
+    def tensor(self) -> Tensor:
+        """The samples; of a table only its numbers."""
         assert self.samples is not None
         kind = getattr(torch, self.values["type"])
+        if not self.samples:  # a table of categories alone
+            return torch.zeros(self.values["shape"], dtype=kind)
         # A buffer that can be written to, since torch warns of others; nobody writes to it.
         held = self.samples if isinstance(self.samples, bytearray) else bytearray(self.samples)
         return torch.frombuffer(held, dtype=kind).view(self.values["shape"])
+
+
+def _columns(table: Table) -> tuple[list[Any], Tensor]:
+    """A table as JSON, for each column its name, its categories and how many were declared, and all its numbers."""
+    found = [
+        [encode_label(name), encode_labels(part) if isinstance(part, list) else None, declared]
+        for name, part, declared in zip(table.names, table.columns, table.declared, strict=True)
+    ]
+    numbers = [part for part in table.columns if not isinstance(part, list)]
+    rows = np.stack(numbers, 1) if numbers else np.zeros((len(table), 0))
+    return found, torch.from_numpy(rows)
+
+
+def _table(columns: list[Any], numbers: Tensor) -> Table:
+    """The table that `_columns` encoded."""
+    left = iter(numbers.numpy().T)
+    values: list[Column] = [
+        next(left) if categories is None else decode_labels(categories) for _, categories, _ in columns
+    ]
+    return Table(
+        [decode_label(name) for name, _, _ in columns], values, [declared for *_, declared in columns]
+    )
 
 
 class Entry:

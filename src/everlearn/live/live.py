@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from everlearn.core.delayed_labels import as_ids
 from everlearn.core.learner import Learner
+from everlearn.core.row_selection import as_weights, labels_of
 from everlearn.core.validation import as_task
 from everlearn.label_json import Label
 from everlearn.live import editing, suggestion
@@ -62,17 +63,24 @@ class Live:
         ids: Any = None,
         *,
         t: Any = None,
+        sample_weight: Any = None,
         request_id: str | None = None,
         source: tuple[str, Any] | None = None,
     ) -> None:
         """Learn from a batch.
 
-        x, y, t: samples, labels and task, as for the learner's `observe`.
+        x, y, t, sample_weight: samples, labels, task and weights, as for the learner's `observe`.
         ids: one for each sample, by which it can be deleted or corrected later; the same id may come again.
         source: the name of an outside source and the position in it after this batch, as JSON; see `sources`.
         """
         samples, labels, keys, task = as_labelled(self.learner, x, y, ids, t, "Live.observe")
-        self._change("observe", samples, labels=labels, ids=keys, t=task, request=request_id, source=source)
+        weights = (
+            None
+            if sample_weight is None
+            else as_weights(sample_weight, len(samples), "Live.observe").tolist()
+        )
+        held: dict[str, Any] = {"labels": labels, "ids": keys, "t": task, "weights": weights}
+        self._change("observe", samples, **held, request=request_id, source=source)
 
     def ask(
         self,
@@ -104,7 +112,7 @@ class Live:
         source: tuple[str, Any] | None = None,
     ) -> LiveTold:
         """Learn, as one batch, from samples given to `ask` earlier; says which answers were right."""
-        keys, labels = as_ids(ids, "Live.tell"), as_labels(y)
+        keys, labels = as_ids(ids, "Live.tell"), labels_of(self.learner, y, "Live.tell")
         same_length(keys, "ids", labels, "labels", "Live.tell")
         task = None if t is None else as_task(t, "Live.tell")
         told: LiveTold = self._change(

@@ -79,7 +79,8 @@ class Model:
         """The changes that a learner makes by itself."""
         learner, task = self.learner, change.values.get("t")
         if change.kind == "observe":
-            return learner.observe(change.x(), change.labels, task)
+            weights = [change.values["weights"]] if "weights" in change.values else []
+            return learner.observe(change.x(), change.labels, task, *weights)
         if change.kind == "ask":
             shares = None
             if confidence:
@@ -105,9 +106,14 @@ class Model:
         change, statistics, at = entry.change, self.statistics, (entry.position, entry.time)
         ids = change.ids
         if change.kind == "observe":
-            statistics.learnt(change.labels, *at)
+            learnt = self._learnt_rows(change)
+            statistics.learnt([change.labels[row] for row in learnt], *at)
             if ids is not None:
-                self._index(ids, change.x())
+                x = change.x()
+                samples = x if isinstance(x, Tensor) else self.learner.encode(x)
+                self._index(
+                    [ids[row] for row in learnt], samples if len(learnt) == len(x) else samples[learnt]
+                )
         elif change.kind == "ask":
             assert ids is not None
             statistics.answered(ids, result.labels, entry.time, self.learner.waiting.samples)
@@ -128,6 +134,13 @@ class Model:
         if change.request_id is not None:
             self.requests.add(change.request_id, change.kind, result)
         return result
+
+    def _learnt_rows(self, change: Change) -> list[int]:
+        """The rows of a batch that were learnt: not those of weight 0, nor those without a label that are skipped."""
+        weights = change.values.get("weights") or [1] * len(change.labels)
+        skips = self.learner.settings.missing_labels == "skip"
+        rows = enumerate(zip(change.labels, weights, strict=True))
+        return [row for row, (label, weight) in rows if weight > 0 and not (skips and label is None)]
 
     def _record_told(self, entry: Entry, told: Any, samples: list[Tensor]) -> LiveTold:
         labels = dict(zip(entry.change.ids or (), entry.change.labels, strict=True))

@@ -11,7 +11,7 @@ import torch
 
 from everlearn.label_json import Label, decode_label, encode_label
 
-__all__ = ["Label", "LabelTable", "as_labels", "decode_label", "encode_label", "shortened"]
+__all__ = ["Label", "LabelTable", "as_labels", "decode_label", "encode_label", "is_missing", "shortened"]
 
 _PLAIN = (str, bool, bytes, type(None))
 MOST_BITS = 1024  # the largest integer label; a larger one can't be written as JSON
@@ -119,6 +119,17 @@ def _label(label: Any, depth: int = 0) -> Label:
         "a label is a str, int, float, bool, bytes, None or a tuple of these, "
         f"not {shortened(label)} of type {type(label).__name__}"
     )
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for none: None, NaN, and NA and NaT of pandas.
+
+    >>> is_missing(None), is_missing(float("nan")), is_missing("nan"), is_missing(0)
+    (True, True, False, False)
+    """
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
 
 
 def shortened(value: Any) -> str:
