@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -96,8 +97,7 @@ class MIR(Learner):
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """θ ← θ − lr · (g + ∇CE(B_M)), with g = ∇CE(B_n) and B_M the candidates that −lr · g harms most."""
         candidates, their_slots = as_input(replay[0]), replay[1]
-        loss = weighted_cross_entropy(self, self.logits(as_input(x)), slots)
-        gradients = torch.autograd.grad(loss, self.parameters)
+        gradients = self._gradients(as_input(x), slots, weighted_cross_entropy)
         if len(candidates) > self.may_reject:  # batch norm can't take a single sample
             interference = self._interference(candidates, their_slots, gradients)
             chosen = interference.topk(min(super().replay_size(len(x)), len(candidates))).indices
@@ -105,8 +105,10 @@ class MIR(Learner):
             gradients = tuple(foreach.add(gradients, replayed))
         self.sgd.step(gradients)
 
-    def _gradients(self, x: Tensor, slots: Tensor) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(cross_entropy(self.logits(x), slots), self.parameters)
+    def _gradients(self, x: Tensor, slots: Tensor, weighted: Any = None) -> tuple[Tensor, ...]:
+        logits = self.logits(x)
+        loss = cross_entropy(logits, slots) if weighted is None else weighted(self, logits, slots)
+        return torch.autograd.grad(loss, self.parameters)
 
     @torch.no_grad()
     def _interference(self, x: Tensor, slots: Tensor, gradients: tuple[Tensor, ...]) -> Tensor:
