@@ -18,7 +18,7 @@ class Unknown(enum.Enum):
 
 
 UNKNOWN = Unknown.UNKNOWN
-"""The prediction "none of these". It is not `None`, because `None` is an allowed label."""
+"""The prediction "none of these". It is not `None`, because `None` can be a label."""
 
 Label = str | int | float | bool | bytes | tuple[Any, ...] | Unknown | None
 

@@ -40,7 +40,13 @@ def labels_of(learner: Learner, y: Any, where: str) -> list[Label]:
 
 def _with_none(y: Any) -> list[Any]:
     """Labels with None for each that is missing; empty if there are none."""
-    y = y.tolist() if isinstance(y, (Tensor, np.ndarray)) and y.ndim else y
+    if isinstance(y, Tensor):  # it may hold no values to read
+        return (
+            []
+            if y.ndim != 1 or not y.is_floating_point() or y.device.type == "meta"
+            else _with_none(y.tolist())
+        )
+    y = y.tolist() if isinstance(y, np.ndarray) and y.ndim else y
     sequence = isinstance(y, Iterable) and not isinstance(y, (str, bytes, Set, Mapping))
     return [None if is_missing(label) else label for label in y] if sequence else []
 
