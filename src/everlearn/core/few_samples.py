@@ -35,7 +35,7 @@ Rows = NDArray[np.float32]
 def scores_of_one(learner: Learner, x: Any) -> Rows | None:
     """The calibrated scores of a single sample, `[1, classes]`; None if torch is needed, or for an error message."""
     plain = isinstance(x, Tensor) and x.layout is torch.strided and x.is_cpu and x.dtype == torch.float32
-    if plain and not x.requires_grad:
+    if plain and not x.requires_grad and not x.is_nested:
         x = x.numpy()
     shape = learner.sample_shape
     if type(x) is not np.ndarray or x.shape[:1] != (1,) or x.shape[1:] != shape or x.dtype not in FLOATS:
