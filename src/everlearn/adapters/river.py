@@ -218,6 +218,9 @@ class CoPEClassifier(_RiverClassifier):
         Share of a step that the new samples have, however many are replayed; 0 means by their number.
     half_life
         Samples of a class after which a stored one counts half; 0 means that they do not age.
+    drift
+        Which stored samples lose their place where the meaning of the data changes: `"contradiction"`, `"alarm"` or
+        `"none"`.
     calibration
         Fit probabilities to predictions of new samples: `"none"`, `"temperature"` or `"full"`.
     standardise
@@ -275,6 +278,7 @@ class CoPEClassifier(_RiverClassifier):
         blend: bool | None = None,
         new_share: float | None = None,
         half_life: int | None = None,
+        drift: str | None = None,
         calibration: str | None = None,
         standardise: bool | None = None,
         clip: float | None = None,

@@ -37,7 +37,7 @@ def show_scoreboard(options: SweepOptions, dry_run: bool = False) -> int:
             f"{score.records_per_second:,.0f} records/s",
             file=sys.stderr,
         )
-    columns = ("stream", "model", "accuracy %", "kappa", "calibration error", "records/s", "seeds")
+    columns = ("stream", "model", "accuracy %", "kappa", "calibration error", "records/s", "records", "seeds")
     shown = Table(*columns, title=f"prequential, in {path}", title_justify="left")
     for row in table(scores):
         shown.add_row(*row)

@@ -22,7 +22,7 @@ from everlearn.core.input_kind import Options
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["Calibration", "calibrated", "outputs"]
+__all__ = ["Calibration", "calibrated", "combined", "outputs"]
 
 RECENT = 200  # samples over which the predictions of the two networks are compared
 RATE = 0.02  # step size of biases and temperature
@@ -126,8 +126,14 @@ def calibrated(learner: Learner, x: Tensor, function: Any) -> Tensor:
     if learner.calibration is None:
         scores: Tensor = function(learner, x)
         return scores
-    blended: Tensor = learner.calibration.adjusted(learner.calibration.blended(outputs(learner, x)))
-    return blended
+    scores = combined(learner, outputs(learner, x))
+    return scores
+
+
+def combined(learner: Learner, scores: Sequence[Array]) -> Any:
+    """The scores of one or two networks, blended and calibrated where that is on."""
+    held = learner.calibration
+    return scores[0] if held is None else held.adjusted(held.blended(scores))
 
 
 def outputs(learner: Learner, x: Tensor) -> list[Tensor]:

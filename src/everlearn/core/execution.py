@@ -43,6 +43,7 @@ def changing_parts(learner: Learner) -> list[object]:
     parts = (
         *(learner, learner.labels, learner.waiting, learner.memory),
         *(learner.prototype_memory, learner.head, learner.standardisation, learner.calibration),
+        learner.drift,
     )
     return [part for part in parts if part is not None]
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from everlearn.core import softmax
+from everlearn.core.calibration import combined
 from everlearn.core.validation import LARGEST_VALUE
 from everlearn.threads import computing_with
 from everlearn.training.sgd import linear_chain
@@ -46,8 +47,7 @@ def scores_of_one(learner: Learner, x: Any) -> Rows | None:
     found = _scores(learner, x.astype(np.float32, copy=False))
     if found is None:
         return None
-    held = learner.calibration
-    scores = found[0] if held is None else held.adjusted(held.blended(found))
+    scores: Rows = combined(learner, found)
     return None if np.isnan(scores).any() else scores
 
 

@@ -40,7 +40,7 @@ def forget_label(learner: Learner, label: Label) -> None:
 def drop_class(learner: Learner, slot: int) -> None:
     """Remove a class from memory, prototypes, head and averaged weights; the slots after it move down by one."""
     average, learner.average = learner.average, None
-    for part in (learner.memory, learner.head, learner.prototype_memory, learner.calibration):
+    for part in (learner.memory, learner.head, learner.prototype_memory, learner.calibration, learner.drift):
         if part is not None:
             part.forget(slot)
     learner.tensors_replaced()

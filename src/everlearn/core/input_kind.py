@@ -34,6 +34,7 @@ class Options:
     half_life: int = 0
     averaging: float = 0.0
     blend: bool = False
+    drift: str = "none"
     calibration: str = "none"
     pseudo_prototypes: bool = True
     renormalise: bool = False

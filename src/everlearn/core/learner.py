@@ -31,6 +31,7 @@ from everlearn.core import (
 from everlearn.core.calibration import Calibration
 from everlearn.core.columns import Columns, encode
 from everlearn.core.delayed_labels import WaitingSamples
+from everlearn.core.drift import Drift, alarm
 from everlearn.core.export import export_predictor
 from everlearn.core.forget import drop_class, forget_label
 from everlearn.core.images import ImageChanges
@@ -91,6 +92,7 @@ class Learner(ABC):
     options: Options = Options()
     standardisation: Standardisation | None = None
     calibration: Calibration | None = None
+    drift: Drift | None = None
     rejection_threshold: float | None = None
     columns: Columns | None = None  # by name, if samples come as DataFrames
     weighs_samples: ClassVar[bool] = False  # whether `step` takes `sample_weights` into account
@@ -262,6 +264,7 @@ class Learner(ABC):
     ask = delayed_labels.ask
     tell = delayed_labels.tell
     forget = forget_label
+    alarm = alarm
     merge = merge_learner
     snapshot = take_snapshot
     state_dict = state.state_of

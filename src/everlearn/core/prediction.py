@@ -67,8 +67,7 @@ def scored(learner: Learner, x: Any, method: str = "predict") -> Array:
     name = type(learner).__name__
     if not learner.labels:
         raise NotLearntYet(f"{name} has seen no label yet: observe a batch first, then predict")
-    single = scores_of_one(learner, x)
-    if single is not None:
+    if (single := scores_of_one(learner, x)) is not None:
         return single
     scores = in_chunks(learner, x, method, lambda part: calibrated(learner, part, with_mirror_image))
     if scores.isnan().any():
@@ -91,12 +90,10 @@ def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor]
     if is_sparse(x):  # made dense one chunk after the other
         parts = (check_samples(learner, part, method) for part in row_chunks(x, CHUNK))
     else:
-        samples = check_samples(learner, x, method)
-        parts = [samples] if len(samples) <= CHUNK else torch.split(samples, CHUNK)
+        parts = torch.split(check_samples(learner, x, method), CHUNK)
     try:
         inputs = (learner.prepared(as_input(part.to(learner.device))) for part in parts)
-        found = evaluate(learner, lambda: [function(part) for part in inputs])
-        return found[0] if len(found) == 1 else torch.cat(found)
+        return evaluate(learner, lambda: torch.cat([function(part) for part in inputs]))
     except Exception as error:
         if isinstance(learner.given, str):
             raise

@@ -177,6 +177,8 @@ class BalancedReplaySettings(ReplaySettings):
     """share of a step that the new samples have, however many are replayed; 0: by their number; None: 0.5 for rows"""
     half_life: int | None = None
     """samples of a class after which an exemplar counts half; 0: all count the same; None: 125 for rows, else 0"""
+    drift: str | None = None
+    """exemplars that lose their place: by contradiction, by alarm of the error rate, or none; None: none"""
     calibration: str | None = None
     """fit probabilities to predictions of new samples: none, temperature, full (biases, too); None: full for rows"""
 
@@ -184,6 +186,7 @@ class BalancedReplaySettings(ReplaySettings):
         super().__post_init__()
         self._check("new_share", self.new_share is None or 0 <= self.new_share < 1, "at least 0 and below 1")
         self._check("half_life", self.half_life is None or self.half_life >= 0, "at least 0")
+        self._check("drift", self.drift in (None, *DRIFT), "none, contradiction, alarm or None")
         known = (None, "none", "temperature", "full")
         self._check("calibration", self.calibration in known, "none, temperature, full or None")
 
@@ -201,6 +204,7 @@ class SoftmaxReplaySettings(ReplaySettings, SoftmaxMemorySettings):
 
 
 OWN_FUNCTION = "function:"
+DRIFT = ("none", "contradiction", "alarm")
 
 
 def settings_as_dict(settings: Settings) -> dict[str, Any]:

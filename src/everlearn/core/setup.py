@@ -6,13 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from everlearn.arrays import Array
 from everlearn.core import validation
-from everlearn.core.calibration import Calibration, outputs
+from everlearn.core.calibration import Calibration, combined, outputs
 from everlearn.core.columns import kind_of_rows
+from everlearn.core.drift import Drift
 from everlearn.core.few_samples import scores_of_new
 from everlearn.core.images import ImageChanges
 from everlearn.core.input_kind import choose_options, kind_of
@@ -82,13 +84,18 @@ def prepare_classes(learner: Learner, x: Tensor, new: list[Label]) -> None:
 
 def note_new_samples(learner: Learner, x: Tensor, labels: list[Label]) -> None:
     """Compare predictions with the labels of new samples, then let the scale follow them. Before they are learnt."""
-    if learner.calibration is not None and learner.batches:
+    if (learner.calibration is not None or learner.drift is not None) and learner.batches:
         scores: Sequence[Array] | None = scores_of_new(learner, x)
         if scores is None:
             with torch.inference_mode():
                 new = learner.prepared(as_input(x.to(learner.device)))
                 scores = [part.cpu() for part in evaluate(learner, lambda: outputs(learner, new))]
-        learner.calibration.record(scores, learner.labels.slots(labels))
+        slots = learner.labels.slots(labels)
+        if learner.drift is not None:
+            best = np.asarray(combined(learner, scores)).argmax(1)
+            learner.drift.follow(learner, best, slots)
+        if learner.calibration is not None:
+            learner.calibration.record(scores, slots)
     if learner.standardisation is not None:
         learner.standardisation.update(x)
 
@@ -102,6 +109,8 @@ def begin(learner: Learner, x: Tensor) -> None:
         learner.standardisation = Standardisation(shape, learner.device)
     if learner.options.blend or learner.options.calibration != "none":
         learner.calibration = Calibration(learner.options)
+    if learner.options.drift != "none":
+        learner.drift = Drift(learner.options.drift)
     if learner.options.half_life:
         learner.memory.half_life = learner.options.half_life
     if isinstance(learner.settings, ReplaySettings):
@@ -127,7 +136,7 @@ def make_memory(learner: Learner) -> Any:
 def open_classes(learner: Learner, classes: int) -> None:
     """Make room for this many classes in all."""
     learner.invalidate()
-    parts = (learner.head, learner.memory, learner.prototype_memory, learner.calibration)
+    parts = (learner.head, learner.memory, learner.prototype_memory, learner.calibration, learner.drift)
     replaced = [part.open_classes(classes) for part in parts if part is not None]
     if any(replaced):
         learner.tensors_replaced()

@@ -90,7 +90,7 @@ def extra_state(learner: Learner) -> State:
         weights = learner.average.network.state_dict()
         state |= {f"average.{name}": part.clone() for name, part in weights.items()}
         state["newest"] = torch.tensor(learner.newest)
-    for part in (learner.standardisation, learner.calibration):
+    for part in (learner.standardisation, learner.calibration, learner.drift):
         state |= {} if part is None else part.state()
     if learner.prototype_memory is not None:
         state |= learner.prototype_memory.state()
@@ -108,7 +108,7 @@ def restore_extra(learner: Learner, state: State) -> None:
         learner.newest = int(state["newest"])
         if not 0 <= learner.newest <= learner.batches:
             raise ValueError(f"newest is {learner.newest} in a state of {learner.batches} batches")
-    for part in (learner.standardisation, learner.calibration):
+    for part in (learner.standardisation, learner.calibration, learner.drift):
         if part is not None:
             part.restore(state)
     if learner.prototype_memory is not None:

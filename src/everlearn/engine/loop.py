@@ -41,6 +41,7 @@ def run(
     infer: Literal["novelty"] | None = None,
     clock: Clock | None = None,
     detector: Any = None,
+    act: bool = False,
     samples: int | None = None,
     progress: Progress | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -55,6 +56,7 @@ def run(
     infer: "novelty" infers t from new labels and rising errors, for a stream that hides it.
     clock: makes the stream one that does not wait for the learner.
     detector: "adwin", or any of River's drift detectors; it gets every prediction error.
+    act: let the detector act: each change that it reports is a `learner.alarm()`, which halves the exemplars.
     samples: stop after this number, for a stream that does not end.
     progress: called with the number of samples after every batch.
     checkpoint: a file that holds the run, written after every `every` batches of the evaluator and at the end. If
@@ -74,7 +76,7 @@ def run(
     if isinstance(stream, str):
         raise ValueError(f"run takes a stream, such as stream({stream!r}), not its name alone")
     options = RunOptions(
-        evaluator, horizon, paradigm, infer, clock, detector, samples, progress, checkpoint, track
+        evaluator, horizon, paradigm, infer, clock, detector, act, samples, progress, checkpoint, track
     )
     return Run(learner, stream, options).finish()
 
@@ -102,6 +104,7 @@ class Run:
         if self.paradigm is not None and self.paradigm.evaluator_gets_t:
             self.evaluator = dataclasses.replace(self.evaluator, confined=True)
         self.monitor = Monitor(self.evaluator, self.stream, as_detector(options.detector))
+        self.acts = options.act
         self.watch = Stopwatch(learner.device)  # all of the learner's time
         self.work = Stopwatch(learner.device)  # its time since its last batch, for a clock with an interval
         self.taken = self.arrived = self.missed = 0
@@ -167,7 +170,11 @@ class Run:
         if not (self.monitor.predicts or self.clock or self.task_inference is not None):
             return None
         with self._naming_batch(arrival.number), self.watch.stopped():
-            return self.monitor.predict(self.learner, arrival.batch, self.arrived)
+            changes = len(self.monitor.changes)
+            correct = self.monitor.predict(self.learner, arrival.batch, self.arrived)
+            if self.acts and len(self.monitor.changes) > changes:
+                self.learner.alarm()
+            return correct
 
     def _learn(self, arrival: Arrival, correct: list[bool] | None) -> None:
         x, y, _ = arrival.batch

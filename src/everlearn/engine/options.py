@@ -32,6 +32,7 @@ class RunOptions:
     infer: Literal["novelty"] | None = None
     clock: Clock | None = None
     detector: Any = None
+    act: bool = False
     samples: int | None = None
     progress: Progress | None = None
     checkpoint: str | os.PathLike[str] | None = None

@@ -115,12 +115,8 @@ class CoPE(Learner):
             seen=seen,
             pseudo_prototypes=self.options.pseudo_prototypes,
             gradient=self.settings.gradient,
-            repellor=self.repellor(len(both)),
+            repellor=(self.settings.reference_batch or len(both)) / len(both),  # the weight of negative pairs
         )
-
-    def repellor(self, samples: int) -> float:
-        """The weight of the negative pairs for this many samples in B."""
-        return (self.settings.reference_batch or samples) / samples
 
     def after_steps(self, plan: Plan, outcomes: list[Any]) -> None:
         """Equation 1: move the prototypes towards the mean features of all replayed samples and of the last B_n."""

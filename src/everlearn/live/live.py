@@ -124,6 +124,10 @@ class Live:
         """Remove a class: prototype, exemplars, counters, logit."""
         self._change("forget", labels=as_labels([label]), request=request_id)
 
+    def alarm(self, *, request_id: str | None = None) -> None:
+        """The world has changed: the classes that are present lose the older half of their exemplars."""
+        self._change("alarm", request=request_id)
+
     def delete(self, ids: Any, *, rebuild: bool = False, request_id: str | None = None) -> Deleted:
         """Delete all samples that were observed or asked under these ids, also from every file in the folder.
 

@@ -91,6 +91,8 @@ class Model:
             waiting = learner.waiting.samples
             told = learner.tell(change.ids, change.labels, task)
             return told, [waiting[key] for key in told.learnt]
+        if change.kind == "alarm":
+            return learner.alarm()
         (label,) = change.labels
         return learner.forget(label)
 
@@ -121,6 +123,8 @@ class Model:
             result = self._record_told(entry, *result)
         elif change.kind == "forget":
             statistics.event("forgotten", *at, label=change.labels[0])
+        elif change.kind == "alarm":
+            statistics.event("alarm", *at)
         else:
             assert ids is not None
             if change.kind == "delete":

@@ -16,7 +16,7 @@ from everlearn.memory.base import LARGEST, Integers, remove_slot
 if TYPE_CHECKING:
     from everlearn.memory.class_balanced import BalancedMemory
 
-__all__ = ["edit", "forget", "index_state", "merge", "restore_index", "set_quota"]
+__all__ = ["edit", "forget", "index_state", "merge", "rebuild_index", "restore_index", "set_quota"]
 
 
 def set_quota(memory: BalancedMemory, quota: int) -> None:
@@ -54,7 +54,7 @@ def forget(memory: BalancedMemory, slot: int) -> None:
         dropped = _thresholds_with_more_room(memory, keys, slots, dropped)
     memory._replace_samples(samples)
     memory._arrived = np.delete(memory._arrived, slot)
-    _rebuild_index(memory, keys, slots, dropped)
+    rebuild_index(memory, keys, slots, dropped)
 
 
 def edit(memory: BalancedMemory, order: Integers, slots: Integers) -> Integers:
@@ -78,7 +78,7 @@ def edit(memory: BalancedMemory, order: Integers, slots: Integers) -> Integers:
     stays = by_class[_rank(slots[by_class]) < memory._quota]
     np.maximum.at(dropped, np.delete(slots, stays), np.delete(keys, stays))
     memory._replace_samples(memory._samples_in(rows[order[stays]]))
-    _rebuild_index(memory, keys[stays], slots[stays], dropped)
+    rebuild_index(memory, keys[stays], slots[stays], dropped)
     return order[stays]
 
 
@@ -145,7 +145,7 @@ def merge(memory: BalancedMemory, other: BalancedMemory, slots: Integers) -> Non
     stays = (keys > dropped[owners]) & (_rank(owners) < memory._quota)
     np.maximum.at(dropped, owners[~stays], keys[~stays])
     memory._replace_samples(samples[torch.from_numpy(order[stays]).to(samples.device)])
-    _rebuild_index(memory, keys[stays], owners[stays], dropped)
+    rebuild_index(memory, keys[stays], owners[stays], dropped)
 
 
 def _random_keys_above(memory: BalancedMemory, thresholds: Integers) -> Integers:
@@ -154,7 +154,7 @@ def _random_keys_above(memory: BalancedMemory, thresholds: Integers) -> Integers
     return thresholds + 1 + np.minimum((shares * room).astype(np.int64), room - 1)
 
 
-def _rebuild_index(memory: BalancedMemory, keys: Integers, slots: Integers, dropped: Integers) -> None:
+def rebuild_index(memory: BalancedMemory, keys: Integers, slots: Integers, dropped: Integers) -> None:
     """Index exemplars that are in the first rows, class by class."""
     classes = len(dropped)
     counts = np.bincount(slots, minlength=classes)
