@@ -67,8 +67,8 @@ def test_the_table_has_the_best_first():
     low = board.Score("sea", "a", 0, 0.5, 0.0, 0.1, 10, 100.0)
     high = [dataclasses.replace(low, model="b", seed=seed, accuracy=0.8 + 0.1 * seed) for seed in (0, 1)]
     assert board.table([low, *high]) == [
-        ("sea", "b", "85.00 ± 7.07", "0.000", "0.100", "100", "2"),
-        ("sea", "a", "50.00", "0.000", "0.100", "100", "1"),
+        ("sea", "b", "85.00 ± 7.07", "0.000", "0.100", "100", "10", "2"),
+        ("sea", "a", "50.00", "0.000", "0.100", "100", "10", "1"),
     ]
 
 
