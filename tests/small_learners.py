@@ -16,19 +16,20 @@ OWN = {
     "cn-dpm": {"short_term_memory": 12, "generative_steps": 40, "discriminative_steps": 40}
     | {"learning_rate": 0.01, "generative_learning_rate": 0.01, "latent": 4, "draws": 4},
     "gdumb": {"passes": 15},
+    "ranpac": {"projection": 100},
     "mkd": {"teacher_rate": 0.2, "distillation": 1.0},
     # Unit-length features of a class around the origin point anywhere, until its biases are learnt.
     "scr": {"learning_rate": 3.0, "temperature": 0.5, "projection": 16},
 }
 
 
-def make(name, network="mlp", **settings):
+def make(name, network="mlp", encoder=None, **settings):
     """A small learner of this name."""
     fields = registry()[name].Settings.__dataclass_fields__
     small = {"hidden": 16, "embedding": 8, "memory_size": 30, "iterations": 2}
     small |= OWN.get(name, {})
     chosen = {key: value for key, value in (small | settings).items() if key in fields}
-    return registry()[name](network, seed=settings.get("seed", 0), device="cpu", **chosen)
+    return registry()[name](network, seed=settings.get("seed", 0), device="cpu", encoder=encoder, **chosen)
 
 
 def batches(count=6, size=5, labels=("a", "b", "c"), seed=0):

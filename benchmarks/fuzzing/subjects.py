@@ -98,6 +98,7 @@ SMALL |= {
     "discriminative_steps": 2,
     "averaging": 0.5,
     "passes": 2,
+    "projection": 20,
 }
 
 

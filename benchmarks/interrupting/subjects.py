@@ -108,7 +108,11 @@ def make(name: str, variant: str = "plain", seed: int = 0) -> Any:
     """A small learner of this name."""
     kind = registry()[name]
     wanted = {"hidden": 8, "embedding": 4, "memory_size": 12, "comparisons": 2, "comparison_size": 3}
-    wanted |= {"candidates": 6, "waiting": 6, "tasks": 4} | VARIANTS[variant] | OWN_SETTINGS.get(name, {})
+    wanted |= (
+        {"projection": 10, "candidates": 6, "waiting": 6, "tasks": 4}
+        | VARIANTS[variant]
+        | OWN_SETTINGS.get(name, {})
+    )
     network = wanted.pop("network", lambda: "mlp")()
     fields = {field.name for field in dataclasses.fields(kind.Settings)}
     if name in CANT_SAY_UNKNOWN or "memory_size" not in fields:

@@ -45,8 +45,9 @@ def test_forgetting_a_class_does_not_change_the_scores_of_the_others(name):
     before = scored(learner, x)
     learner.forget("b")
     after = scored(learner, x)
-    # icarl's distances are between logits, of which one is gone; gdumb learns again, without the class
-    if name in ("icarl", "gdumb"):
+    # icarl's distances are between logits, of which one is gone; gdumb learns again, without the class; knn has
+    # other neighbours
+    if name in ("icarl", "gdumb", "knn"):
         return
     torch.testing.assert_close(after, before[:, [0, 2, 3]])
 
@@ -122,13 +123,16 @@ def two(name):
     return first, second
 
 
+def _body(learner):
+    """The network without the last layer, which grows with the classes."""
+    return learner.network.body if learner.has_head else learner.network
+
+
 @with_memory
 def test_merged_learners_know_the_classes_and_exemplars_of_both(name):
     first, second = two(name)
     theirs = second.state_dict()
-    weights = (
-        [part.clone() for part in first.network.body.parameters()] if name not in ("cope", "cope+") else []
-    )
+    weights = [part.clone() for part in _body(first).parameters()]
     first.merge(second)
     assert first.classes == ["a", "b", "c", "d"]
     assert set(second.exemplars()) >= {"c", "d"} and first.exemplars()["d"] > 0
@@ -136,9 +140,7 @@ def test_merged_learners_know_the_classes_and_exemplars_of_both(name):
         assert all(count > 0 for count in first.exemplars().values())
     assert (first.batches, first.samples) == (12, 60)
     assert same_state(theirs, second.state_dict())
-    for before, after in zip(
-        weights, [] if name in ("cope", "cope+") else first.network.body.parameters(), strict=True
-    ):
+    for before, after in zip(weights, _body(first).parameters(), strict=True):
         assert torch.equal(before, after)
     teach(first, torch.randn(3, 6), ["d", "e", "a"], 0)
     assert set(first.predict(torch.randn(9, 6))) <= set("abcde")

@@ -27,14 +27,18 @@ EXPECTED = {  # learner: lowest and highest accuracy, in percent
     "icarl": (68, 90),
     "iid-offline": (85, 99),
     "iid-online": (50, 97),
+    "knn": (90, 99),
     "mir": (86, 99),
     "mkd": (80, 95),
     "mose": (82, 97),
+    "ncm": (83, 94),
     "ocm": (70, 98),
     "onpro": (72, 98),
     "pcr": (90, 99),
+    "ranpac": (93, 100),
     "reservoir": (81, 97),
     "scr": (90, 99),
+    "slda": (91, 99),
 }
 
 SHORTER = {"iid-offline": Horizon("stream", epochs=10), "curl": Horizon("task", epochs=10)}

@@ -90,6 +90,8 @@ class RunFlags:
     """auto (an NVIDIA GPU if there is one), cpu, cuda, cuda:1, … or mps (Apple)"""
     data_dir: Path | None = None
     """folder with the datasets"""
+    encoder: str | None = None
+    """a frozen model that turns samples into vectors, such as efficientnet-lite0 (docs/encoders.md)"""
     network: str | None = None
     """mlp, slim-resnet18, resnet18, cnn, timm:NAME or your own module:function; by default the benchmark's"""
 
@@ -168,11 +170,12 @@ def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
     """The flags of a run, and all settings of its learner; the defaults are those of the benchmark."""
     from everlearn import learners
     from everlearn.experiments.protocol import protocol
-    from everlearn.experiments.settings import benchmark_settings
+    from everlearn.experiments.settings import benchmark_settings, default_network
 
     first = in_one_sentence(
         lambda: tyro.cli(RunFlags, args=_known(words), return_unknown_args=True, add_help=False)
     )[0]
+    first = _with_encoder(first)
     kind = learners.find(first.learner)
     if first.seeds < 1:
         raise ValueError(f"seeds must be at least 1, not {first.seeds}")
@@ -181,7 +184,7 @@ def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
         used = protocol(first.protocol)
         chosen = used.settings(first.learner, first.stream)
         first = dataclasses.replace(first, batch_size=used.batch_size, class_order=used.class_order)
-    network = chosen.pop("network", "mlp")
+    network = chosen.pop("network", default_network(first.stream))
     flat = tyro.conf.OmitArgPrefixes
     both = dataclasses.make_dataclass(
         "Run",
@@ -194,7 +197,19 @@ def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
     # Every learner has its own flags, so errors point to the help of this one.
     prog = "everlearn run" + (f" --learner {first.learner}" if first.learner != "cope" else "")
     given: Any = in_one_sentence(lambda: tyro.cli(both, args=words, prog=prog, description=about))
-    return given.what, {"network": given.what.network or network, **vars(given.settings)}
+    what = _with_encoder(given.what)
+    return what, {"network": what.network or network, **vars(given.settings)}
+
+
+def _with_encoder(flags: RunFlags) -> RunFlags:
+    """The flags with the encoder as a part of the stream's name."""
+    from everlearn.encoders import as_encoder
+    from everlearn.streams.encoded import AT
+
+    if flags.encoder is None or flags.stream.endswith(AT + flags.encoder):
+        return flags
+    as_encoder(flags.encoder)  # an unknown one is an error before anything runs
+    return dataclasses.replace(flags, stream=f"{flags.stream}{AT}{flags.encoder}")
 
 
 def _known(words: list[str]) -> list[str]:
@@ -207,13 +222,14 @@ def _job(flags: RunFlags, settings: dict[str, Any], seed: int) -> Job:
     from everlearn.experiments.job import Job
     from everlearn.experiments.settings import settings_in_force
     from everlearn.streams import default_batch_size
+    from everlearn.streams.encoded import AT
     from everlearn.streams.record_stream import RECORD_STREAMS
 
     evaluator = Evaluator(
         flags.every,
         horizon=flags.evaluate,
         concepts="evolving" if flags.evolving else "static",
-        prequential=flags.prequential or flags.stream in RECORD_STREAMS,
+        prequential=flags.prequential or flags.stream.partition(AT)[0] in RECORD_STREAMS,
         representation=flags.plots,
         asynchronous=flags.asynchronous,
         metrics=_own_metrics(flags.metrics),

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from everlearn.core.prediction import CHUNK, evaluate
+from everlearn.encoders import Features
 from everlearn.networks import as_input, to_unit_length
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def refresh_means(learner: Learner) -> None:
     if held is not None and labels:
         slots = torch.tensor(learner.labels.slots(labels), device=learner.device)
         unit = learner.options.renormalise or learner.settings.learn_prototypes
-        held.recompute(learner.embed(samples), slots, unit)
+        held.recompute(learner.embed(Features(samples)), slots, unit)
 
 
 def prediction_prototypes(learner: Learner) -> Tensor:

@@ -13,6 +13,7 @@ from everlearn.checkpoint import State
 from everlearn.core.prediction import predict
 from everlearn.core.row_selection import labels_of
 from everlearn.core.validation import check_samples
+from everlearn.encoders import Features
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label, as_labels, decode_label, encode_label, shortened
 from everlearn.transaction import atomic
@@ -101,7 +102,7 @@ def ask(learner: Learner, ids: Any, x: Any) -> list[Label]:
             f"{name}.ask got samples of shape {list(x.shape[1:])} and {x.dtype}, but those "
             f"without labels so far are {list(first.shape)} and {first.dtype}"
         )
-    predicted: list[Label] = predict(learner, x) if learner.labels else [UNKNOWN] * len(x)
+    predicted: list[Label] = predict(learner, Features(x)) if learner.labels else [UNKNOWN] * len(x)
     learner.waiting.add(keys, x, learner.settings.waiting)
     return predicted
 
@@ -126,7 +127,8 @@ def tell(learner: Learner, ids: Any, y: Any, t: Any = None) -> Told:
     skips = learner.settings.missing_labels == "skip"
     learnt = [key for key in keys if key in waiting and not (skips and label_of[key] is None)]
     if learnt:
-        learner.observe(torch.stack([waiting[key] for key in learnt]), [label_of[key] for key in learnt], t)
+        samples = Features(torch.stack([waiting[key] for key in learnt]))
+        learner.observe(samples, [label_of[key] for key in learnt], t)
         learner.waiting.remove(learnt)
     return Told(learnt, [key for key in keys if key not in waiting])
 

@@ -36,13 +36,20 @@ def as_text(learner: Learner) -> str:
     >>> as_text(CoPE("mlp", memory_size=50, seed=3))
     "CoPE('mlp', seed=3, memory_size=50): no classes yet"
     """
-    arguments = [_network(learner), *(f"{name}={value}" for name, value in changed_settings(learner).items())]
+    encoder = [] if learner.encoder is None else [f"encoder={learner.encoder.name!r}"]
+    arguments = [
+        _network(learner),
+        *encoder,
+        *(f"{name}={value}" for name, value in changed_settings(learner).items()),
+    ]
     return f"{type(learner).__name__}({', '.join(arguments)}): {_seen(learner)}"
 
 
 def as_html(learner: Learner) -> str:
     """The same as a table, with labels, exemplars and memory, for `_repr_html_`."""
     facts: dict[str, object] = {"network": _network(learner).strip("'"), "device": learner.device}
+    if learner.encoder is not None:
+        facts["encoder"] = learner.encoder.name
     facts |= changed_settings(learner)
     facts["seen"] = _seen(learner)
     if learner.classes:

@@ -49,6 +49,8 @@ def export_predictor(learner: Learner, path: str | os.PathLike[str]) -> None:
     For samples that come as DataFrames, `x` are rows as `encode` returns them; the metadata entry `columns` has the
     name of each column, how many inputs it has, and its categories in their order.
 
+    An encoder is not part of the file: `x` is then what the encoder gives, and the entry `encoder` names it.
+
     Before the file is written, its answers are compared with the learner's.
     """
     _check_installed()
@@ -173,6 +175,7 @@ def _add_metadata(model: Any, frozen: Learner) -> None:
         "everlearn": sys.modules["everlearn"].__version__,
         "learner": frozen.name,
         "network": frozen.network_name,
+        **({} if frozen.encoder is None else {"encoder": frozen.encoder.name}),  # which makes the input `x`
         "labels": json.dumps([encode_label(label) for label in frozen.classes]),
         "samples": str(frozen.samples),
     }

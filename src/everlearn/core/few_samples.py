@@ -42,7 +42,11 @@ def scores_of_one(learner: Learner, x: Any) -> Rows | None:
     if type(x) is not np.ndarray or x.shape[:1] != (1,) or x.shape[1:] != shape or x.dtype not in FLOATS:
         return None
     # NaN is not within bounds, either.
-    if not learner.labels or not -LARGEST_VALUE <= x.min() <= x.max() <= LARGEST_VALUE:
+    if (
+        learner.encoder is not None
+        or not learner.labels
+        or not -LARGEST_VALUE <= x.min() <= x.max() <= LARGEST_VALUE
+    ):
         return None
     found = _scores(learner, x.astype(np.float32, copy=False))
     if found is None:

@@ -66,14 +66,18 @@ KINDS = {
 SMALLEST_IMAGE = 7  # pixels wide
 
 
-def kind_of(x: Tensor, network: Any) -> str:
+def kind_of(x: Tensor, network: Any, encoded: bool = False) -> str:
     """The kind of these samples: `rows`, `embeddings` or `images`; `plain` if a network of the user's own takes them.
+
+    encoded: whether an encoder has made them, so that they are embeddings for any network by name.
 
     >>> kind_of(torch.randn(10, 6), "mlp"), kind_of(torch.eye(10, 784), "mlp")
     ('rows', 'images')
     """
     if not isinstance(network, str):
         return PLAIN
+    if encoded:
+        return "embeddings"
     if x.dtype == torch.uint8 or x.ndim != 2 or _looks_like_flat_images(x):
         return "images"
     return "embeddings" if network == "identity" else "rows"

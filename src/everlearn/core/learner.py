@@ -45,6 +45,7 @@ from everlearn.core.settings import Settings, make_settings
 from everlearn.core.signature import describe
 from everlearn.core.snapshot import take_snapshot
 from everlearn.core.standardisation import Standardisation, prepared_samples
+from everlearn.encoders import as_encoder
 from everlearn.memory.labels import Label, LabelTable
 from everlearn.memory.prototypes import Prototypes
 from everlearn.networks import as_input, to_unit_length
@@ -63,6 +64,8 @@ class Learner(ABC):
         embeddings; or an nn.Module that maps x to an embedding.
     seed: fixes initialisation, replay and memory.
     device: `"auto"` (a GPU if there is one), or the name of a torch device.
+    encoder: a frozen model that turns each sample into a vector before anything else sees it: a name such as
+        `"wordllama"`, an nn.Module, or a function of a batch.
     settings: the fields of the learner's `Settings`.
     """
 
@@ -107,13 +110,20 @@ class Learner(ABC):
         describe(cls)
 
     def __init__(
-        self, network: str | nn.Module = "mlp", *, seed: int = 0, device: str = "auto", **settings: Any
+        self,
+        network: str | nn.Module = "mlp",
+        *,
+        seed: int = 0,
+        device: str = "auto",
+        encoder: Any = None,
+        **settings: Any,
     ) -> None:
         self.settings = make_settings(self.Settings, settings, type(self).__name__)
         self.seed = validation.as_seed(seed)
         self.device = validation.as_device(device)
         validation.check_network(network)
         self.given = network
+        self.encoder = as_encoder(encoder)
         self.parameters: list[Tensor] = []
         self.generator = torch.Generator().manual_seed(self.seed)
         self.labels = LabelTable()

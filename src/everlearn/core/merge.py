@@ -97,7 +97,7 @@ def merge_memory(learner: Learner, other: Any, slots: NDArray[np.int64]) -> None
 def _check(learner: Learner, other: Learner) -> None:
     """Raise a ValueError if the learner can't be merged, before anything changes."""
     name = type(learner).__name__
-    if learner.memory is None:
+    if learner.memory is None and type(learner).merge_from is merge_memory:
         raise ValueError(f"{learner.name} has no memory, so there is nothing to merge")
     mine, theirs = identity(learner), identity(other)
     for part in mine:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from everlearn.arrays import Array, in_float64
+from everlearn.encoders import Features
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label
 
@@ -21,7 +22,7 @@ __all__ = ["least_score", "reject", "rejected", "threshold"]
 AT_MOST = 1000  # exemplars that the threshold is computed from
 
 
-Scored = Callable[["Learner", Tensor], Array]  # the scores that a learner gives to samples
+Scored = Callable[["Learner", Any], Array]  # the scores that a learner gives to samples
 
 
 def rejected(learner: Learner, predicted: list[Label], scores: Array, scored: Scored) -> list[Label]:
@@ -34,7 +35,7 @@ def least_score(learner: Learner, scored: Scored) -> float:
     if learner.rejection_threshold is None:
         samples = learner.memory.samples()[0]
         samples = samples[:: max(-(-len(samples) // AT_MOST), 1)]
-        scores = scored(learner, samples) if len(samples) else torch.empty(0, 1)
+        scores = scored(learner, Features(samples)) if len(samples) else torch.empty(0, 1)
         learner.rejection_threshold = threshold(torch.as_tensor(scores), learner.settings.unknown)
     return learner.rejection_threshold
 

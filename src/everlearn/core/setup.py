@@ -103,7 +103,11 @@ def note_new_samples(learner: Learner, x: Tensor, labels: list[Label]) -> None:
 def begin(learner: Learner, x: Tensor) -> None:
     """Build the network and allocate the memory for samples like those of the first batch."""
     shape = tuple(x.shape[1:])
-    learner.input_kind = learner.input_kind or kind_of_rows(learner) or kind_of(x, learner.given)
+    learner.input_kind = (
+        learner.input_kind
+        or kind_of_rows(learner)
+        or kind_of(x, learner.given, encoded=learner.encoder is not None)
+    )
     learner.options = choose_options(learner, learner.input_kind)
     if learner.options.standardise:
         learner.standardisation = Standardisation(shape, learner.device)

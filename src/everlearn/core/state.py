@@ -17,7 +17,7 @@ from everlearn.core.locking import synchronized
 from everlearn.core.settings import settings_as_dict
 from everlearn.core.state_checks import FORMAT, check_finite, check_size, check_tensors, read_meta
 from everlearn.core.validation import try_network
-from everlearn.memory.labels import as_labels, decode_label, encode_label
+from everlearn.memory.labels import as_labels, decode_label, encode_label, shortened
 from everlearn.messages import differing
 from everlearn.training.optimizers import StatefulOptimizer
 
@@ -78,7 +78,8 @@ def state_of(learner: Learner) -> State:
 def identity(learner: Learner) -> dict[str, Any]:
     """What must be the same in a learner and a state it loads, and in two learners that are merged."""
     settings = settings_as_dict(learner.settings)
-    return {"learner": learner.name, "network": learner.network_name, "settings": settings}
+    encoder = {} if learner.encoder is None else {"encoder": learner.encoder.name}
+    return {"learner": learner.name, "network": learner.network_name, **encoder, "settings": settings}
 
 
 def extra_state(learner: Learner) -> State:
@@ -157,14 +158,24 @@ def load_into(learner: Learner, state: State) -> None:
         own = vars(learner.settings)
         same = (name for name, value in vars(Options()).items() if meta["settings"].get(name, ()) == value)
         meta["settings"] |= {name: None for name in same if own.get(name, ()) is None}
-    for part, mine in identity(learner).items():
-        if meta[part] != mine:
-            theirs, own = differing(meta[part], mine)
+    mine = identity(learner)
+    if meta.get("encoder") != mine.get("encoder"):
+        names = (shortened(each.get("encoder")) for each in (meta, mine))
+        raise CheckpointError("this state has the encoder {}, but the learner has {}".format(*names))
+    for part, value in mine.items():
+        if meta[part] != value:
+            theirs, own = differing(meta[part], value)
             raise CheckpointError(f"this state has the {part} {theirs!r}, but the learner has {own!r}")
     if meta["sample_shape"] is not None:
         check_size(state, meta, lambda: _network_size(learner, tuple(meta["sample_shape"])))
     settings = vars(learner.settings)
-    twin = type(learner)(learner.given, seed=meta["seed"], device=str(learner.device), **settings)
+    twin = type(learner)(
+        learner.given,
+        seed=meta["seed"],
+        device=str(learner.device),
+        encoder=learner.encoder,
+        **settings,
+    )
     module = learner.given if isinstance(learner.given, nn.Module) else nn.Module()
     before = {name: part.clone() for name, part in module.state_dict().items()}
     loaded: dict[str, Any] = {}

@@ -16,6 +16,7 @@ from everlearn.core.columns import rows_of
 from everlearn.core.images import ImageChanges
 from everlearn.core.row_selection import labels_of, new_labels
 from everlearn.core.sparse import dense, is_sparse
+from everlearn.encoders import Features
 from everlearn.memory.labels import Label, shortened
 from everlearn.networks import as_input, check_name
 from everlearn.randomness import DrawFrom
@@ -34,6 +35,7 @@ __all__ = [
     "check_room",
     "check_samples",
     "check_tensor",
+    "encoded",
     "probe",
     "try_forward",
     "try_network",
@@ -49,11 +51,19 @@ WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: tor
 def check_samples(learner: Learner, x: Any, method: str) -> Tensor:
     """The samples of a batch as a tensor, after all checks."""
     where = f"{type(learner).__name__}.{method}"
+    x = encoded(learner, x, where)
     if not isinstance(x, (Tensor, np.ndarray)):
         x = rows_of(learner, x, method)
     samples = as_samples(x, where, keep_integers=isinstance(learner.given, nn.Module))
     check_tensor(samples, where, learner.sample_shape, learner.sample_type)
     return samples
+
+
+def encoded(learner: Learner, x: Any, where: str) -> Any:
+    """The samples as the learner's encoder gives them, if it has one; features are taken as they are."""
+    if isinstance(x, Features):
+        return x.values
+    return x if learner.encoder is None else learner.encoder(x, where)
 
 
 def check_batch(

@@ -14,6 +14,7 @@ from everlearn import learners
 from everlearn.core.learner import Learner
 from everlearn.messages import nearest
 from everlearn.networks import check_name
+from everlearn.streams.encoded import AT
 from everlearn.streams.scenarios import Stream
 
 __all__ = [
@@ -21,6 +22,11 @@ __all__ = [
 ]  # fmt: skip
 
 DEFAULT_NETWORK = "mlp"
+
+
+def default_network(stream: str) -> str:
+    """The network where neither the benchmark nor the user names one: none on features of an encoder."""
+    return "identity" if AT in stream else DEFAULT_NETWORK
 
 
 def learner(
@@ -62,7 +68,7 @@ def merged_settings(learner: str, stream: str, imbalanced: bool, given: dict[str
     >>> merged_settings("finetune", "split-digits", False, {"learning_rate": 1.0})["network"]
     'mlp'
     """
-    return {"network": DEFAULT_NETWORK} | benchmark_settings(learner, stream, imbalanced) | given
+    return {"network": default_network(stream)} | benchmark_settings(learner, stream, imbalanced) | given
 
 
 def settings_in_force(learner: str, stream: str, imbalanced: bool, given: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from everlearn.core.display import OWN_NETWORK
 from everlearn.core.learner import Learner
 from everlearn.core.settings import OWN_FUNCTION
 from everlearn.core.state_checks import read_meta
+from everlearn.encoders import may_load_by_itself
+from everlearn.encoders.base import OWN_ENCODER
 from everlearn.import_names import import_named
 from everlearn.messages import nearest
 from everlearn.networks import is_own
@@ -104,6 +106,7 @@ def load(
     device: str = "auto",
     augmentation: Callable[[Tensor], Tensor] | None = None,
     learner: type[Learner] | None = None,
+    encoder: Any = None,
 ) -> Learner:
     """Load a learner that `save` wrote, exactly as it was.
 
@@ -111,6 +114,7 @@ def load(
         `module:function`, if it was created by that. A file alone never imports code.
     augmentation: your own function, if the learner was created with one.
     learner: the class, if it is your own and not imported yet.
+    encoder: your own encoder, or the name of one that may be downloaded, if the learner was created with it.
     """
     state = checkpoint.read(path)
     meta = read_meta(state)
@@ -137,11 +141,23 @@ def load(
                 f"{os.fspath(path)} was saved with your own augmentation: use load(path, augmentation=...)"
             )
         settings = settings | {"augmentation": augmentation}
+    encoder = _encoder(path, meta.get("encoder"), encoder)
     try:
         kind = learner or _named(meta["learner"])
         settings = kind.Settings.before | settings
-        made = kind(network or meta["network"], seed=meta["seed"], device=device, **settings)
+        made = kind(network or meta["network"], seed=meta["seed"], device=device, encoder=encoder, **settings)
     except (ValueError, TypeError) as error:
         raise CheckpointError(f"{os.fspath(path)} can't be loaded: {error}") from None
     made.load_state_dict(state)
     return made
+
+
+def _encoder(path: str | os.PathLike[str], named: Any, given: Any) -> Any:
+    """The encoder of a saved learner. named: by the file. given: by the user."""
+    if named is None or given is not None or (isinstance(named, str) and may_load_by_itself(named)):
+        return named if given is None else given
+    argument = "..." if str(named).startswith(OWN_ENCODER) else repr(named)
+    raise CheckpointError(
+        f"{os.fspath(path)} was saved with the encoder {named!r}, which is not loaded by itself: "
+        f"use load(path, encoder={argument})"
+    )

@@ -18,6 +18,7 @@ from everlearn.core.plan import Plan
 from everlearn.core.prediction import in_chunks
 from everlearn.core.settings import SoftmaxMemorySettings
 from everlearn.core.softmax import weighted_cross_entropy
+from everlearn.encoders import Features
 from everlearn.memory.herded import HerdedMemory, herd
 from everlearn.memory.labels import Label
 from everlearn.networks import SoftmaxNetwork, as_input
@@ -176,10 +177,12 @@ class ICaRL(Learner):
             assert isinstance(self.network, SoftmaxNetwork)
             self._old = copy.deepcopy(self.network).eval().requires_grad_(False)
         else:
-            self._old_logits = in_chunks(self, self.memory.samples()[0], "end_horizon", self._open_logits)
+            self._old_logits = in_chunks(
+                self, Features(self.memory.samples()[0]), "end_horizon", self._open_logits
+            )
 
     def _herd(self, samples: Tensor, count: int) -> Tensor:
-        return herd(self.embed(samples), count, self.settings.original)
+        return herd(self.embed(Features(samples)), count, self.settings.original)
 
     # Predicting.
 
@@ -204,7 +207,7 @@ class ICaRL(Learner):
             if not labels:
                 return torch.empty(0, dtype=torch.int64), torch.empty(0, 0)
             places = torch.tensor(self.labels.slots(labels), device=self.device)
-            features = self.embed(x)
+            features = self.embed(Features(x))
             slots = torch.tensor(sorted(set(places.tolist())), device=self.device)
             means = torch.stack([features[places == slot].mean(0) for slot in slots])
             self._means = slots, normalize(means) if self.settings.original else means

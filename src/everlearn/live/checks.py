@@ -20,7 +20,11 @@ __all__ = ["as_batch", "as_labelled", "check_request_id", "same_length"]
 
 
 def as_batch(learner: Learner, x: Any, where: str) -> Tensor | Table:
-    """The samples as a tensor that the learner takes; a DataFrame as a table, which the learner encodes."""
+    """The samples as a tensor that the learner takes; a DataFrame as a table, which the learner encodes.
+
+    With an encoder, they are its features, so that a replay of the journal does not need it.
+    """
+    x = validation.encoded(learner, x, where)
     if is_frame(x):
         return as_table(x, where)
     samples = validation.as_samples(x, where, keep_integers=isinstance(learner.given, nn.Module))

@@ -17,6 +17,7 @@ from everlearn.core.learner import Learner
 from everlearn.core.setup import prepare_classes
 from everlearn.core.state import restore_memory
 from everlearn.core.validation import check_room
+from everlearn.encoders import Features
 from everlearn.label_json import Label
 from everlearn.live.results import Corrected, Deleted
 from everlearn.live.sample_index import SampleIndex
@@ -146,7 +147,9 @@ def rebuild(learner: Learner) -> None:
     """Train a fresh network from the samples in the memory, which stays as it is."""
     settings = vars(learner.settings)
     given = _fresh(learner.given, learner.seed) if isinstance(learner.given, nn.Module) else learner.given
-    twin = type(learner)(given, seed=learner.seed, device=str(learner.device), **settings)
+    twin = type(learner)(
+        given, seed=learner.seed, device=str(learner.device), encoder=learner.encoder, **settings
+    )
     state = learner.state_dict()
     samples, labels = learner.memory.samples()
     twin.columns, twin.unlabelled = learner.columns, learner.unlabelled
@@ -160,7 +163,7 @@ def rebuild(learner: Learner) -> None:
             twin.standardisation = learner.standardisation.copy()
         for _ in range(max(PASSES, -(-STEPS * BATCH // len(labels)))):
             for part in torch.split(torch.randperm(len(labels), generator=twin.generator), BATCH):
-                twin.revisit(samples[part.to(samples.device)], [labels[i] for i in part.tolist()])
+                twin.revisit(Features(samples[part.to(samples.device)]), [labels[i] for i in part.tolist()])
         twin.refresh_means()
     learner.load_state_dict(_with_counts_of(learner, twin.state_dict()))
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.core.learner import Learner
 from everlearn.core.state import finite_state_of, under
+from everlearn.encoders import Features
 from everlearn.label_json import Label
 from everlearn.live import editing
 from everlearn.live.entries import Change, Entry
@@ -80,13 +81,15 @@ class Model:
         learner, task = self.learner, change.values.get("t")
         if change.kind == "observe":
             weights = [change.values["weights"]] if "weights" in change.values else []
-            return learner.observe(change.x(), change.labels, task, *weights)
+            return learner.observe(Features(change.x()), change.labels, task, *weights)
         if change.kind == "ask":
             shares = None
             if confidence:
                 x = change.x()
-                shares = learner.predict_proba(x).max(1).tolist() if learner.labels else [0.0] * len(x)
-            return Asked(learner.ask(change.ids, change.x()), shares)
+                shares = (
+                    learner.predict_proba(Features(x)).max(1).tolist() if learner.labels else [0.0] * len(x)
+                )
+            return Asked(learner.ask(change.ids, Features(change.x())), shares)
         if change.kind == "tell":
             waiting = learner.waiting.samples
             told = learner.tell(change.ids, change.labels, task)

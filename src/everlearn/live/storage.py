@@ -11,6 +11,7 @@ from everlearn.checkpoint import CheckpointError, State
 from everlearn.core.display import OWN_NETWORK
 from everlearn.core.learner import Learner
 from everlearn.core.state_checks import read_meta
+from everlearn.encoders import may_load_by_itself
 from everlearn.learners import load
 from everlearn.live.entries import Entry
 from everlearn.live.folder import Folder
@@ -149,6 +150,12 @@ class Storage:
                 if learner is None and read_meta(state)["network"].startswith(OWN_NETWORK):
                     raise CheckpointError(
                         "it was made with a network of your own: open_live(folder, learner)"
+                    )
+                encoder = read_meta(state).get("encoder")
+                if learner is None and encoder is not None and not may_load_by_itself(str(encoder)):
+                    raise CheckpointError(
+                        f"it was made with the encoder {encoder!r}, which is not loaded by itself: "
+                        "open_live(folder, learner)"
                     )
                 if learner is None:
                     loaded = load(self.folder.snapshot(position), device=device)

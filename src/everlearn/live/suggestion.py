@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.encoders import Features
 from everlearn.label_json import Label
 from everlearn.live.published import LiveSnapshot
 
@@ -24,7 +25,7 @@ def suggest(snapshot: LiveSnapshot, waiting: Mapping[Label, Tensor], n: int) -> 
     ids = list(waiting)
     if not ids or not snapshot.classes:
         return ids[:n]
-    x = torch.stack(list(waiting.values()))
+    x = Features(torch.stack(list(waiting.values())))
     top = np.sort(snapshot.predict_proba(x), axis=1)
     margin = top[:, -1] - top[:, -2] if top.shape[1] > 1 else np.zeros(len(top))
     uncertainty = 1 - margin

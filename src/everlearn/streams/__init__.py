@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, cast
 
+from everlearn.encoders import as_encoder
 from everlearn.messages import is_whole, nearest
 from everlearn.streams import datasets, own_streams, scenarios
 from everlearn.streams.base import Batch, Stream
 from everlearn.streams.dataset_stream import DatasetStream
+from everlearn.streams.encoded import AT, encoded
 from everlearn.streams.image_sets import IMAGE_SETS, image_stream
 from everlearn.streams.own_data import split
 from everlearn.streams.record_stream import RECORD_STREAMS, RecordStream, record_stream
@@ -38,6 +40,7 @@ def stream(
     validation: bool = False,
     class_order: str | Sequence[int] = "sorted",
     data_dir: str | os.PathLike[str] | None = None,
+    encoder: Any = None,
 ) -> DatasetStream | RecordStream:
     """The stream of this name.
 
@@ -52,6 +55,8 @@ def stream(
     validation: to choose settings, test on a held-out tenth of the training samples; the test samples are not used.
     class_order: `sorted`, the paper's; `seed`, shuffled by the seed, as many papers do; or all labels in order.
     data_dir: the folder with the dataset; by default `$EVERLEARN_DATA`, then the user's cache folder.
+    encoder: a frozen model that turns each sample into a vector: a name such as `"efficientnet-lite0"`, an nn.Module
+        or a function. `stream("split-cifar100@efficientnet-lite0")` is the same; its output is cached on disk.
 
     >>> s = stream("split-digits", seed=0)
     >>> len(s.tests), s.samples
@@ -59,6 +64,17 @@ def stream(
     >>> [t for _, _, t in stream("split-digits", scenario="recurring", batch_size=100)]
     [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     """
+    if encoder is not None or AT in name:
+        base, _, named = name.partition(AT)
+        if encoder is not None and named:
+            raise ValueError(f"the stream {name!r} names its encoder already; leave out encoder")
+        found = as_encoder(encoder if encoder is not None else named)
+        assert found is not None
+        plain = stream(
+            base, seed=seed, imbalance=imbalance, batch_size=batch_size, scenario=scenario, amount=amount,
+            validation=validation, class_order=class_order, data_dir=data_dir,
+        )  # fmt: skip
+        return cast(DatasetStream, encoded(plain, found))
     if name not in names():
         make = own_streams.find(name)
         if make is None:
@@ -116,7 +132,7 @@ def stream(
 
 def default_batch_size(name: str) -> int:
     """How many samples arrive together, unless the user says otherwise: records come one by one."""
-    return 1 if name in RECORD_STREAMS else 10
+    return 1 if name.partition(AT)[0] in RECORD_STREAMS else 10
 
 
 def names() -> list[str]:

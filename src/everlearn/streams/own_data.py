@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.encoders import as_encoder
 from everlearn.messages import is_whole
 from everlearn.streams import scenarios
 from everlearn.streams.dataset_stream import DatasetStream
+from everlearn.streams.encoded import encoded
 from everlearn.streams.lazy_samples import LazySamples
 from everlearn.streams.sources import Labelled, Reading, as_size, read
 from everlearn.streams.task_split import Labels, check_class_order, ordered_classes, split_samples
@@ -41,6 +43,7 @@ def split(
     workers: int | None = None,
     in_memory: bool | None = None,
     colour: bool | None = None,
+    encoder: Any = None,
 ) -> DatasetStream:
     """Split your own labelled data into tasks that arrive one after another, or in another scenario.
 
@@ -60,6 +63,7 @@ def split(
     workers: processes that decode images ahead of the learner; by default one or two, if there are cores for them.
     in_memory: whether all samples are kept in memory; by default if they need at most a gigabyte.
     colour: whether images become RGB, or grey; by default as the first one is.
+    encoder: a frozen model that turns each sample into a vector, as of `stream`.
 
     >>> import numpy as np
     >>> x, y = np.arange(60.0).reshape(60, 1), ["ant", "bee", "cat", "dog", "elk", "fox"] * 10
@@ -92,9 +96,11 @@ def split(
         tuple(names),
     )
     arrangement = scenarios.arrange(source, scenario, amount)
-    return DatasetStream(
+    made = DatasetStream(
         name or train.name or "own", scenario, seed, batch_size, imbalance, source, arrangement
     )
+    found = as_encoder(encoder)
+    return made if found is None else cast(DatasetStream, encoded(made, found))
 
 
 def _train_and_test(all_of_it: Labelled, test: Any, how: Reading) -> tuple[Labelled, Labelled]:

@@ -32,12 +32,21 @@ class RecordStream(Stream):
     """Samples in the order in which they were recorded.
 
     x: `[samples, features]`. y: their labels. seed: of a synthetic stream; a recorded one has one order only.
+    texts: what an encoder gets in place of x, where the samples are texts.
     """
 
     imbalance = None
 
-    def __init__(self, name: str, x: Tensor, y: Tensor, batch_size: int = 1, seed: int = 0) -> None:
-        self.name, self.x, self.y = name, x, y
+    def __init__(
+        self,
+        name: str,
+        x: Tensor,
+        y: Tensor,
+        batch_size: int = 1,
+        seed: int = 0,
+        texts: list[str] | None = None,
+    ) -> None:
+        self.name, self.x, self.y, self.texts = name, x, y, texts
         self.batch_size: int = batch_size
         self.seed = seed
 
@@ -76,7 +85,8 @@ def record_stream(name: str, batch_size: int = 1, seed: int = 0, data_dir: Folde
     data_dir: the folder with the data; by default `$EVERLEARN_DATA`, then the user's cache folder.
     """
     x, y = RECORD_STREAMS[name](data_dir, seed)
-    return RecordStream(name, x, y, batch_size, seed)
+    texts = [mail.text for mail in read_mails(data_dir)] if name == "spam" else None
+    return RecordStream(name, x, y, batch_size, seed, texts)
 
 
 def _recorded(name: str, data_dir: Folder, seed: int) -> tuple[Tensor, Tensor]:

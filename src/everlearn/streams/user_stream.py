@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from everlearn.encoders import as_encoder
 from everlearn.streams.base import Batch, Stream, Tests
+from everlearn.streams.encoded import encoded
 
 __all__ = ["UserStream", "as_stream", "as_tests"]
 
@@ -23,6 +25,7 @@ def as_stream(
     batch_size: int = 10,
     tasks: int | None = None,
     classes: Sequence[Any] | None = None,
+    encoder: Any = None,
 ) -> Stream:
     """Make a stream; a `Stream` is returned as it is.
 
@@ -32,11 +35,18 @@ def as_stream(
     tests: held-out samples and labels, `(x, y)`, or a sequence of such pairs, one for each concept.
     batch_size: |B_n|, if the source is not in batches yet.
     tasks, classes: the number of tasks and all labels, if the stream should tell them to a learner.
+    encoder: a frozen model that turns each sample into a vector, as of `stream`; then samples may also be texts.
 
     >>> s = as_stream((np.eye(4), ["a", "b", "a", "b"]), batch_size=3)
     >>> [y for x, y, t in s]
     [['a', 'b', 'a'], ['b']]
     """
+    found = as_encoder(encoder)
+    if found is not None:
+        if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], list):
+            source = np.array(source[0], object), source[1]  # so that a list of texts counts as samples
+        options: Any = {"batch_size": batch_size, "tasks": tasks, "classes": classes}
+        return encoded(as_stream(source, name=name, tests=tests, **options), found)
     if isinstance(source, Stream):
         return source
     if batch_size < 1:
