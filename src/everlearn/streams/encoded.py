@@ -29,7 +29,9 @@ def encoded(stream: Stream, encoder: Encoder) -> Stream:
     if not isinstance(stream, DatasetStream):
         return EncodedStream(stream, encoder, name)
     arranged = stream.arrangement
-    transforms = [part.transform for part in (*arranged.segments, *arranged.concepts)]
+    transforms = [part.transform for part in arranged.segments] + [
+        each.transform for each in arranged.concepts
+    ]
     if any(transform is not None for transform in transforms):
         raise ValueError(
             f"the scenario {stream.scenario} changes the images themselves, so that they can't be encoded before: "
