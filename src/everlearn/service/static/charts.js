@@ -162,7 +162,9 @@ export function confusion(holder, { labels, answers, counts }) {
   const cell = Math.max(22, Math.min(46, Math.floor(room / answers.length)));
   const slanted = answers.some((answer) => answer.length * 6.4 > cell);
   const slant = slanted ? Math.min(Math.max(...answers.map((answer) => answer.length)), 12) * 4.4 : 0;
-  const top = 40 + slant, width = left + cell * answers.length + 4 + slant / 2, height = top + cell * labels.length + 4;
+  const last = Math.min((answers.at(-1) ?? "").length, 12) * 5.4 - cell / 2; // of a slanted name, beyond its column
+  const top = 40 + slant, height = top + cell * labels.length + 4;
+  const width = left + cell * answers.length + 4 + (slanted ? Math.max(last, 0) : 0);
   const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img" });
   const cut = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
   picture.append(svg("text", { x: left + (cell * answers.length) / 2, y: 12, "text-anchor": "middle" }, "answer"));
