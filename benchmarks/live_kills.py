@@ -22,6 +22,7 @@ import signal
 import struct
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 import torch
@@ -94,6 +95,8 @@ def load_until_killed(folder: Path, first: int, requests: int, seconds: float) -
                 send(live, request(number))
                 number += 1
                 os.write(sends, RETURNED.pack(number))
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(1)
     os.close(sends)

@@ -11,6 +11,7 @@ from small_learners import NAMES, make, same_state
 from everlearn import open_live
 from everlearn.learners import registry
 from everlearn.live import LiveError, editing, folder
+from everlearn.live.sqlite_journal import LOG_BYTES
 
 WITH_MEMORY = [name for name in NAMES if editing.memory_of(make(name)) is not None]
 
@@ -90,6 +91,16 @@ def test_a_deletion_that_a_kill_interrupted_is_finished_on_opening(live, tmp_pat
 def fail(*_):
     """A disk that fails."""
     raise LiveError("the disk is full")
+
+
+def test_a_kill_while_free_pages_are_overwritten_is_made_good(live, tmp_path):
+    teach(live, range(3))
+    live._storage.journal._connection.execute("create table zeros (bytes blob)")  # as such a kill leaves it
+    with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
+        again.delete(["sample-1-1"])
+        assert holds(again.folder, b"sample-1-1") == []
+        teach(again, range(3, 20))
+        assert (again.folder / "journal.sqlite-wal").stat().st_size > LOG_BYTES
 
 
 def test_the_prototypes_are_the_means_of_the_samples_that_remain(live):

@@ -128,7 +128,7 @@ class SQLiteJournal:
             self._connection.execute("pragma cache_size = 10")
             self._connection.execute("begin immediate")
             try:
-                self._connection.execute("create table zeros (bytes blob)")
+                self._connection.execute("create table if not exists zeros (bytes blob)")
                 self._connection.execute("insert into zeros values (zeroblob(?))", (LOG_BYTES * 5 // 4,))
             finally:
                 if self._connection.in_transaction:
@@ -242,6 +242,7 @@ class SQLiteJournal:
             self._connection.execute(f"pragma {name}").fetchone()[0]
             for name in ("freelist_count", "page_size")
         )
+        self._connection.execute("drop table if exists zeros")  # of a process that was killed here
         self._connection.execute("create table zeros (bytes blob)")
         for _ in range(-(-free * size // ZEROS)):
             self._connection.execute("insert into zeros values (zeroblob(?))", (ZEROS,))
