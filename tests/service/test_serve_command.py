@@ -1,5 +1,6 @@
 """`everlearn serve` as a process: a kill loses nothing that was acknowledged, and a mistake is one sentence."""
 
+import dataclasses
 import signal
 import socket
 import subprocess
@@ -9,8 +10,9 @@ import threading
 import numpy as np
 import pytest
 
-from everlearn import Client, open_live
+from everlearn import Client, learners, open_live
 from everlearn.cli import main
+from everlearn.cli.serve import ServeFlags, parse
 from everlearn.service.client import ServiceError
 
 
@@ -87,6 +89,14 @@ def test_a_mistake_on_the_command_line_is_one_sentence(words, sentence, tmp_path
     assert said.startswith("everlearn: ")
     assert len(said.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_setting_of_a_learner_has_the_name_of_a_flag():
+    flags = {field.name for field in dataclasses.fields(ServeFlags)}
+    for kind in learners.registry().values():
+        assert not flags & {field.name for field in dataclasses.fields(kind.Settings)}
+    given, _, settings = parse(["folder", "--detector", "ADWIN", "--hidden", "16"])
+    assert (given.detector, settings["hidden"]) == ("ADWIN", 16)
 
 
 def test_a_folder_that_exists_keeps_its_settings(tmp_path, monkeypatch, capsys):

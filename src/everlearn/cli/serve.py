@@ -35,7 +35,7 @@ class ServeFlags:
     """process: all in this one; ray: a Ray cluster, with an actor per learner that is started again if it dies"""
     replicas: int = 2
     """processes that answer requests, with --backend ray"""
-    drift: str | None = None
+    detector: str | None = None
     """a drift detector of River's, such as ADWIN, for the answers whose labels are told"""
     sources: Annotated[tuple[str, ...], tyro.conf.arg(name="from", metavar="URL")] = ()
     """streams of messages to learn from: redis://host:port/stream or kafka://host:port/topic, or NAME=URL"""
@@ -84,7 +84,7 @@ def command(words: list[str]) -> int:
         port=flags.port,
         tokens=flags.tokens,
         limits=limits,
-        drift=None if flags.drift is None else _detector(flags.drift),
+        drift=None if flags.detector is None else _detector(flags.detector),
         sources=flags.sources,
         batch_size=flags.batch_size,
         journal=flags.journal,
@@ -118,7 +118,7 @@ def _on_ray(flags: ServeFlags, limits: Limits, learner: Any) -> int:
         tokens=tokens,
         limits=limits,
         journal=flags.journal,
-        drift=None if flags.drift is None else _detector(flags.drift),
+        drift=None if flags.detector is None else _detector(flags.detector),
         sources=name_sources(flags.sources, list(folders)),
         batch_size=flags.batch_size,
     )
@@ -164,7 +164,7 @@ def _detector(name: str) -> Any:
     try:
         from river import drift
     except ImportError:
-        raise ImportError("--drift needs River: run `pip install 'everlearn[river]'`") from None
+        raise ImportError("--detector needs River: run `pip install 'everlearn[river]'`") from None
     from everlearn.messages import nearest
 
     known = [each for each in dir(drift) if each[0].isupper() and hasattr(getattr(drift, each), "update")]
