@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from pathlib import Path
@@ -117,10 +118,31 @@ def test_mlflow_gets_parameters_and_metrics_in_a_local_store(tmp_path: Path, mon
     assert [point.step for point in curve] == [each.samples for each in result.history]
 
 
+def test_wandb_gets_settings_and_curves_in_an_offline_run(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("wandb", reason="pip install 'everlearn[wandb]'")
+    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
+
+    for name, value in (("MODE", "offline"), ("DIR", str(tmp_path)), ("SILENT", "true"), ("CONSOLE", "off")):
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    result = run(Finetune(hidden=16, seed=1), stream(), track="wandb:papers")
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    log, settings, curve = DataStore(), {}, []
+    log.open_for_scan(str(file))
+    while (content := log.scan_data()) is not None:
+        record = Record.FromString(content)
+        settings |= {each.key: json.loads(each.value_json) for each in record.run.config.update}
+        found = {"".join(each.nested_key): json.loads(each.value_json) for each in record.history.item}
+        curve += [(found["samples"], found["accuracy"])] if found else []
+    log._fp.close()  # `DataStore.close` is for writers
+    assert curve == [(each.samples, each.accuracy) for each in result.history]
+    assert settings["learner"] == "finetune" and settings["hidden"] == 16
+
+
 def test_a_tracker_without_its_package_says_what_to_install(monkeypatch) -> None:
     for package in ("mlflow.tracking", "wandb"):
         monkeypatch.setitem(sys.modules, package, None)
-    for name, what in (("mlflow", r"'everlearn\[track\]'"), ("wandb", "wandb")):
+    for name, what in (("mlflow", r"'everlearn\[track\]'"), ("wandb", r"'everlearn\[wandb\]'")):
         with pytest.raises(ImportError, match=f"pip install {what}"):
             run(small(), stream(), track=name)
 

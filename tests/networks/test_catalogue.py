@@ -114,10 +114,35 @@ def test_networks_of_timm_need_timm(monkeypatch: pytest.MonkeyPatch):
         check_name("timm:resnet18")
 
 
+@pytest.fixture
+def timm() -> None:
+    """Skip where timm, or the torchvision that it imports, is not installed."""
+    try:
+        check_name("timm:resnet18")
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.usefixtures("timm")
 def test_a_network_of_timm_is_built_for_the_channels_of_the_images():
-    pytest.importorskip("timm")
     body, features = trunk("timm:resnet18", (1, 32, 32), 0)
     assert body(torch.zeros(2, 1, 32, 32)).shape == (2, features) == (2, 512)
     assert trunk("timm:mobilenetv3_small_050", (3, 32, 32), 0)[1] == 1024
     with pytest.raises(ValueError, match="timm has no network 'resnet19'; did you mean"):
         check_name("timm:resnet19")
+    with pytest.raises(
+        ValueError, match=r"vit_tiny_patch16_224 can't take images of shape \[3, 32, 32\]: .*224"
+    ):
+        trunk("timm:vit_tiny_patch16_224", (3, 32, 32), 0)
+
+
+@pytest.mark.usefixtures("timm")
+def test_a_learner_with_a_network_of_timm_learns_and_is_loaded_by_name(tmp_path):
+    x = torch.randint(0, 256, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    learner = CoPE("timm:resnet10t", memory_size=10, device="cpu")
+    for _ in range(2):
+        learner.observe(x, ["a", "b"] * 4)
+    learner.save(tmp_path / "state")
+    other = load(tmp_path / "state", device="cpu")
+    assert other.network_name == "timm:resnet10t"
+    torch.testing.assert_close(other.embed(x), learner.embed(x))

@@ -117,14 +117,14 @@ class MLflowTracker(_Numbers):
 
 
 class WandbTracker(_Numbers):
-    """A run of Weights & Biases in this project."""
+    """A run of Weights & Biases in this project; with `WANDB_MODE=offline` in a folder, which `wandb sync` sends."""
 
     def __init__(self, project: str = "everlearn", per_batch: bool = False) -> None:
         super().__init__(per_batch)
         try:
             import wandb
         except ImportError:
-            raise ImportError("this tracker needs wandb: pip install wandb") from None
+            raise ImportError("this tracker needs wandb: pip install 'everlearn[wandb]'") from None
         self._wandb: Any = wandb
         self._project = project
         self._run: Any = None
@@ -133,6 +133,8 @@ class WandbTracker(_Numbers):
         """Create the run with its settings."""
         given = {"learner": run.learner, "stream": run.stream, "seed": run.seed, **run.settings}
         self._run = self._wandb.init(project=self._project, name=run.name, config=given, reinit="create_new")
+        self._run.define_metric("samples")
+        self._run.define_metric("*", step_metric="samples")  # the horizontal axis of all curves
 
     def write(self, numbers: Mapping[str, float], samples: int) -> None:
         """Write numbers that belong to this number of samples."""

@@ -91,7 +91,11 @@ def trunk(name: str, shape: tuple[int, ...], hidden: int) -> tuple[nn.Module, in
     if name.startswith(TIMM):
         _check_image(name, shape, least=1)
         made = _timm().create_model(name.removeprefix(TIMM), num_classes=0, in_chans=shape[0])
-        return made, _features(made, shape)  # `num_features` is another number for some of them
+        try:
+            return made, _features(made, shape)  # `num_features` is another number for some of them
+        except Exception as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"{name} can't take images of shape {list(shape)}: {reason}") from None
     own = _own(name, shape)
     return own, _features(own, shape)
 
@@ -120,8 +124,12 @@ def _check_image(name: str, shape: tuple[int, ...], least: int) -> None:
 def _timm() -> Any:
     try:
         import timm
-    except ImportError:
-        raise ImportError("networks by the name timm:NAME need timm: pip install timm") from None
+    except (
+        Exception
+    ) as error:  # timm imports torchvision, which fails in its own ways where it does not fit torch
+        raise ImportError(
+            f"networks by the name timm:NAME need timm and torchvision ({error}): pip install timm"
+        ) from None
     return timm
 
 
