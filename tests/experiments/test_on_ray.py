@@ -1,5 +1,8 @@
 """Runs on a real Ray cluster of two nodes, one of which is lost midway."""
 
+import json
+import subprocess
+import sys
 import threading
 import time
 
@@ -100,3 +103,62 @@ def test_an_address_at_which_no_cluster_answers_is_said_at_once(tmp_path):
     mine.write_text(EXPERIMENT)
     with pytest.raises(ConnectionError, match="no Ray cluster answers at 127.0.0.1:1 "):
         reproduce(mine, SweepOptions(store=tmp_path / "store.sqlite", backend="ray", address="127.0.0.1:1"))
+
+
+MODULE = """
+from everlearn import Finetune
+
+
+class Hurried(Finetune):
+    name = "hurried"
+
+    def step(self, x, slots, *replay):
+        for _ in range(2):
+            self.fit(x, slots)
+"""
+SCRIPT = """
+import json
+
+import torch
+from torch import nn
+
+import everlearn
+from hurried import Hurried
+
+
+class Own(everlearn.Finetune):
+    name = "own"
+
+
+def network(shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU())
+
+
+def made(seed, device):
+    return everlearn.CoPE(network(None), seed=seed, device=device, memory_size=20)
+
+
+def blobs(seed, validation=False):
+    y = torch.arange(80) % 4
+    x = torch.randn(80, 4, generator=torch.Generator().manual_seed(0)) + 3 * torch.eye(4)[y]
+    return everlearn.split(x, y.tolist(), tasks=2, seed=seed, validation=validation)
+
+
+if __name__ == "__main__":
+    for backend in ("ray", "local"):
+        found = everlearn.experiment(
+            {"module": Hurried, "script": Own, "function": made}, {"blobs": blobs},
+            network=network, seeds=2, backend=backend, store=f"{backend}.sqlite",
+        )
+        rows = ("module", "script", "function")
+        print(json.dumps({row: found.mean(row, "blobs", "anytime_accuracy") for row in rows}))
+"""
+
+
+def test_own_objects_of_a_script_and_of_its_modules_run_on_ray_as_they_do_here(tmp_path):
+    (tmp_path / "hurried.py").write_text(MODULE)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    on_ray_, here = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    assert on_ray_ == here and all(0 < value <= 1 for value in here.values())

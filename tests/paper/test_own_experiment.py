@@ -15,7 +15,7 @@ import everlearn
 from everlearn import CoPE, Evaluator, Tracker, experiment, split
 from everlearn.experiments import runner, significance
 from everlearn.experiments.job import Job, key
-from everlearn.experiments.own import Own
+from everlearn.experiments.own import Own, make_own_learner
 from everlearn.experiments.store import Store
 from everlearn.learners.finetune import Finetune
 from everlearn.learners.reservoir import Reservoir
@@ -280,3 +280,11 @@ def test_a_stream_with_one_seed_and_a_function_that_ignores_it_are_refused(tmp_p
         experiment(["cope"], {"p": clouds(0)}, store=tmp_path / "s")
     found = experiment({"c": lambda: CoPE(hidden=4)}, {"p": clouds}, seeds=2, store=tmp_path / "s")
     assert "returned one with the seed 0 when it was called for 1" in found.errors["c on p"]
+
+
+def test_what_a_function_of_a_learner_draws_comes_from_its_seed():
+    def made(seed):
+        return CoPE(nn.Linear(4, 3), seed=seed, device="cpu")
+
+    first, again, other = (make_own_learner(made, None, seed, "cpu", {}).given.weight for seed in (1, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, other)

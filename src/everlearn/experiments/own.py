@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from everlearn import learners, networks
 from everlearn.core.learner import Learner
 from everlearn.experiments.code_version import code_version
 from everlearn.import_names import import_named, is_import_name
+from everlearn.randomness import DrawFrom
 from everlearn.streams import names as stream_names
 from everlearn.streams import own_streams
 from everlearn.streams.base import Stream
@@ -37,7 +39,7 @@ class Own:
 def make_own_learner(
     make: Callable[..., Any], stream: Stream, seed: int, device: str, settings: Mapping[str, Any]
 ) -> Learner:
-    """The learner of a class or function of the user's."""
+    """The learner of a class or function of the user's; what a function draws comes from the seed."""
     if isinstance(make, type):
         return make(seed=seed, device=device, **settings)  # type: ignore[no-any-return]
     given = {"seed": seed, "stream": stream, "device": device} | dict(settings)
@@ -46,7 +48,8 @@ def make_own_learner(
             raise ValueError(
                 f"the function of the learner has no parameter {name!r}, but the setting was given"
             )
-    made = make(**{name: value for name, value in given.items() if accepts(make, name)})
+    with DrawFrom(torch.Generator().manual_seed(seed)):
+        made = make(**{name: value for name, value in given.items() if accepts(make, name)})
     if not isinstance(made, Learner):
         raise ValueError(f"the function of a learner must return one, not {type(made).__name__}")
     if made.seed != seed:
@@ -59,10 +62,7 @@ def make_own_learner(
 
 def make_network(make: Callable[..., Any], shape: tuple[int, ...], seed: int) -> nn.Module:
     """The network of a function of the user's, initialised by the seed."""
-    import torch
-
     from everlearn.networks.catalogue import network_from
-    from everlearn.randomness import DrawFrom
 
     with DrawFrom(torch.Generator().manual_seed(seed)):
         return network_from(make, shape, getattr(make, "__qualname__", "network"))
