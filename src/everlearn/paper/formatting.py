@@ -18,6 +18,17 @@ PROPER = {
     "cn-dpm": "CN-DPM",
     "mir": "MIR",
     "gss": "GSS",
+    "er-ace": "ER-ACE",
+    "der++": "DER++",
+    "scr": "SCR",
+    "pcr": "PCR",
+    "gdumb": "GDumb",
+    "ocm": "OCM",
+    "onpro": "OnPro",
+    "gsa": "GSA",
+    "mose": "MOSE",
+    "mkd": "MKD",
+    "ccl-dc": "CCL-DC",
     "split-digits": "Split-Digits",
     "split-mnist": "Split-MNIST",
     "split-fashion-mnist": "Split-Fashion-MNIST",
@@ -25,7 +36,7 @@ PROPER = {
     "split-cifar100": "Split-CIFAR100",
 }
 NAMES = re.compile(
-    rf"(?<![\w/-])(?:{'|'.join(sorted(PROPER, key=len, reverse=True))})(?![\w/.])(?!-(?!mini))"
+    rf"(?<![\w/-])(?:{'|'.join(map(re.escape, sorted(PROPER, key=len, reverse=True)))})(?![\w/.])(?!-(?!mini))"
 )
 SYMBOL = re.compile(r"\|?\b([A-Za-z])\|?(?:\(([A-Z])_(\d+|\w)\)|_(\w)\|?)")
 
@@ -38,8 +49,8 @@ LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
 def proper(name: str) -> str:
     """With learners and streams as the paper writes them.
 
-    >>> proper("cn-dpm"), proper("cope, not renormalised"), proper("split-mnist-mini"), proper("memory 500")
-    ('CN-DPM', 'CoPE, not renormalised', 'Split-MNIST-mini', 'memory 500')
+    >>> proper("der++"), proper("cope, not renormalised"), proper("split-mnist-mini"), proper("memory 500")
+    ('DER++', 'CoPE, not renormalised', 'Split-MNIST-mini', 'memory 500')
     """
     return NAMES.sub(lambda found: PROPER[found[0]], name)
 
