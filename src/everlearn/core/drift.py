@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from everlearn.checkpoint import State
 from everlearn.core.forget import copy_before_writing
 from everlearn.core.prediction import scored
+from everlearn.encoders import Features
 from everlearn.memory.renewal import older_half, remove
 from everlearn.transaction import atomic
 
@@ -112,7 +113,8 @@ class Drift:
         owners = learner.memory.kept()[1]
         if not len(owners):
             return
-        scores = np.asarray(torch.as_tensor(scored(learner, learner.memory.samples()[0])).cpu())
+        exemplars = Features(learner.memory.samples()[0])
+        scores = np.asarray(torch.as_tensor(scored(learner, exemplars)).cpu())
         errors, counts, *_ = self.classes
         gone = refuted(scores, owners, errors, np.where(self.present(), counts, 0))
         if gone.any():

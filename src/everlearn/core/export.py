@@ -56,7 +56,7 @@ def export_predictor(learner: Learner, path: str | os.PathLike[str]) -> None:
     _check_installed()
     frozen, x = _frozen_with_examples(learner)
     model = _to_onnx(_Predictor(frozen), x, frozen)
-    _add_labels(model, frozen.classes, rejects=frozen.rejection_threshold is not None)
+    _add_labels(model, frozen.classes, rejects=frozen.rejection is not None)
     _add_metadata(model, frozen)
     content = model.SerializeToString()
     _compare(content, frozen, x)
@@ -82,10 +82,11 @@ class _Predictor(nn.Module):
         self._frozen = frozen
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        scores = calibrated(self._frozen, self._frozen.prepared(as_input(x)), with_mirror_image)
-        index, least = scores.argmax(1), self._frozen.rejection_threshold
-        if least is not None:
-            index = torch.where(scores.amax(1) >= least, index, UNKNOWN_NUMBER)
+        prepared = self._frozen.prepared(as_input(x))
+        scores = calibrated(self._frozen, prepared, with_mirror_image)
+        index, known = scores.argmax(1), self._frozen.rejection
+        if known is not None:
+            index = torch.where(known.accepts(self._frozen.features(prepared)), index, UNKNOWN_NUMBER)
         return index, scores.softmax(1)
 
 

@@ -40,6 +40,7 @@ from everlearn.core.locking import LearnerLock
 from everlearn.core.merge import merge_learner, merge_memory
 from everlearn.core.plan import Plan
 from everlearn.core.prediction import NotLearntYet
+from everlearn.core.rejection import Known
 from everlearn.core.row_selection import select_rows
 from everlearn.core.settings import Settings, make_settings
 from everlearn.core.signature import describe
@@ -96,7 +97,7 @@ class Learner(ABC):
     standardisation: Standardisation | None = None
     calibration: Calibration | None = None
     drift: Drift | None = None
-    rejection_threshold: float | None = None
+    rejection: Known | None = None  # where known samples are, to reject others
     columns: Columns | None = None  # by name, if samples come as DataFrames
     weighs_samples: ClassVar[bool] = False  # whether `step` takes `sample_weights` into account
     sample_weights: Tensor | None = None  # of the new samples of the batch that is being learnt, `[batch]`
@@ -329,7 +330,7 @@ class Learner(ABC):
 
     def invalidate(self) -> None:
         """Drop values computed from the weights, the memory or the classes: these are about to change."""
-        self.rejection_threshold = None
+        self.rejection = None
         if self.prototype_memory is not None:
             self.prototype_memory.invalidate()
 

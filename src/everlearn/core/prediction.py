@@ -44,7 +44,7 @@ def predict(learner: Learner, x: Any) -> list[Label]:
     """The label of each sample, among those seen so far; UNKNOWN where the learner rejects the sample."""
     labels, scores = learner.classes, scored(learner, x)
     predicted = [labels[slot] for slot in scores.argmax(1).tolist()]
-    return predicted if learner.settings.unknown is None else rejected(learner, predicted, scores, scored)
+    return predicted if learner.settings.unknown is None else rejected(learner, predicted, x)
 
 
 def predict_proba(learner: Learner, x: Any) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ from everlearn.core import prediction
 from everlearn.core.class_means import prediction_prototypes
 from everlearn.core.delayed_labels import WaitingSamples
 from everlearn.core.locking import LearnerLock, synchronized
-from everlearn.core.rejection import least_score
+from everlearn.core.rejection import known_region
 from everlearn.memory.labels import Label, LabelTable
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def take_snapshot(learner: Learner) -> Snapshot:
     vars(frozen).pop("sgd", None)  # it never learns
     frozen.waiting, frozen.lock = WaitingSamples(), LearnerLock()
     rejects = learner.settings.unknown is not None and bool(learner.labels)
-    frozen.rejection_threshold = least_score(learner, prediction.scored) if rejects else None
+    frozen.rejection = known_region(learner) if rejects else None
     learner.copy_for_snapshot(frozen)
     if learner.prototype_memory is not None and learner.labels:
         prediction.evaluate(learner, lambda: prediction_prototypes(learner))  # the copy has no memory
