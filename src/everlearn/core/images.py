@@ -13,6 +13,7 @@ from torch import Tensor
 from everlearn.core.settings import ReplaySettings
 from everlearn.networks import as_input
 from everlearn.randomness import DrawFrom
+from everlearn.training.affine_views import AffineViews
 from everlearn.training.strong_views import STRONG_VIEWS, StrongViews
 from everlearn.training.views import Change, Colours, CutOut, Mixtures, Views, image_size, mirrored
 
@@ -51,12 +52,13 @@ class ImageChanges:
         kind: Any = settings.augmentation
         if kind == "auto":
             kind = AUTOMATIC.get(shape[0] if len(shape) == 3 else 0, "none")
-        if kind in STRONG_VIEWS:
+        if kind == "affine" or kind in STRONG_VIEWS:
             if not (x.is_floating_point() or x.dtype == torch.uint8):
                 raise ValueError(
                     f"augmentation {kind} takes bytes or floating numbers, not samples of {x.dtype}"
                 )
-            yield StrongViews(kind, shape, settings.width)
+            affine = kind == "affine"
+            yield AffineViews(shape, settings.width) if affine else StrongViews(kind, shape, settings.width)
         elif not callable(kind) and kind != "none":
             yield Views(kind, shape, settings.width, device)
         if settings.cutout:

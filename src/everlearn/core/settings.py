@@ -135,8 +135,8 @@ class ReplaySettings(Settings):
     replayed: int | None = None
     """exemplars replayed in each iteration; by default as many as the batch has samples"""
     augmentation: str = "none"
-    """a random view of every image in each iteration: none, shift, crop-flip, strong, crop-flip-grey, crop-grey,
-    large-crop-grey, large-crop-flip; auto chooses by the planes; in Python, also a function of a batch"""
+    """a random view of every image in each iteration: none, shift, affine, crop-flip, strong, crop-flip-grey,
+    crop-grey, large-crop-grey, large-crop-flip; auto chooses by the planes; in Python, also a function of a batch"""
     width: int | None = None
     """the width of the images in pixels, where grey ones come flat and are augmented, coloured or mirrored"""
     colour: float = 0.0
@@ -152,7 +152,7 @@ class ReplaySettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = ["none", "auto", *AUGMENTATIONS, *STRONG_VIEWS]
+        known = ["none", "auto", *AUGMENTATIONS, "affine", *STRONG_VIEWS]
         self._check("replayed", self.replayed is None or self.replayed >= 1, "at least 1")
         self._check(
             "augmentation", callable(self.augmentation) or self.augmentation in known, " or ".join(known)
