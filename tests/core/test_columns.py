@@ -166,6 +166,16 @@ def test_a_frame_after_rows_without_names_is_refused():
         learner.predict(rows(4)[0])
 
 
+def test_a_frame_is_refused_where_an_encoder_takes_single_samples():
+    learner = CoPE("identity", encoder=lambda samples: torch.zeros(len(samples), 3), device="cpu")
+    with pytest.raises(
+        ValueError, match="got a DataFrame, but the encoder takes single samples: give one column"
+    ):
+        learner.observe(*rows())
+    learner.observe(rows()[0]["city"], rows()[1])
+    assert learner.columns is None and learner.sample_shape == (3,)
+
+
 def test_an_error_after_the_encoding_leaves_the_columns_as_they_were():
     learner = small()
     with pytest.raises(ValueError, match="6 samples but 2 labels"):

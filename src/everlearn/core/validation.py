@@ -16,6 +16,7 @@ from everlearn.core.columns import rows_of
 from everlearn.core.images import ImageChanges
 from everlearn.core.row_selection import labels_of, new_labels
 from everlearn.core.sparse import dense, is_sparse
+from everlearn.core.table import is_frame
 from everlearn.encoders import Features
 from everlearn.memory.labels import Label, shortened
 from everlearn.networks import as_input, check_name
@@ -63,7 +64,13 @@ def encoded(learner: Learner, x: Any, where: str) -> Any:
     """The samples as the learner's encoder gives them, if it has one; features are taken as they are."""
     if isinstance(x, Features):
         return x.values
-    return x if learner.encoder is None else learner.encoder(x, where)
+    if learner.encoder is None:
+        return x
+    if is_frame(x):
+        raise ValueError(
+            f"{where} got a DataFrame, but the encoder takes single samples: give one column of it"
+        )
+    return learner.encoder(x, where)
 
 
 def check_batch(
