@@ -78,6 +78,13 @@ def test_another_seed_draws_another_subset() -> None:
     assert not torch.equal(one, other)
 
 
+@pytest.mark.parametrize("scenario", ["blurry", "recurring"])
+def test_an_imbalanced_stream_has_the_same_samples_in_other_orders(scenario: str) -> None:
+    one, other = digits(imbalance=2), digits(scenario, imbalance=2)
+    assert sorted(sent(one).tolist()) == sorted(sent(other).tolist())
+    assert sent(one).tolist() != sent(other).tolist()
+
+
 def test_iid_holds_exactly_the_samples_of_the_split_also_when_imbalanced() -> None:
     for imbalance in (None, 2):
         split, iid = (digits(scenario, imbalance=imbalance) for scenario in ("split", "iid"))
@@ -386,8 +393,8 @@ def test_the_concept_in_force_is_that_of_the_last_sample_sent() -> None:
         ({"scenario": "permuted", "amount": 5000}, "1442 samples can't make 5000 domains"),
         ({"amount": 0.5}, "the scenario split has no amount, but 0.5 was given; leave it out"),
         (
-            {"scenario": "blurry", "imbalance": 1},
-            "imbalance works with the scenarios split and iid, not with blurry",
+            {"scenario": "long-tailed", "imbalance": 1},
+            "imbalance works with the scenarios split, iid, blurry, recurring, not with long-tailed",
         ),
         ({"imbalance": 6}, "imbalance must be one of the tasks 1 to 5 of split-digits, not 6"),
         ({"batch_size": 0}, "batch_size must be a whole number, at least 1, not 0"),

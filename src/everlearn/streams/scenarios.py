@@ -90,7 +90,7 @@ SCENARIOS = {
     ),
 }
 
-WITH_IMBALANCE = ("split", "iid")
+WITH_IMBALANCE = ("split", "iid", "blurry", "recurring")
 
 
 def check(scenario: str, amount: float | None, imbalance: int | None) -> None:
@@ -109,7 +109,7 @@ def check(scenario: str, amount: float | None, imbalance: int | None) -> None:
         raise ValueError(f"the amount of {scenario} is {allowed}, not {amount!r}")
     if imbalance is not None and scenario not in WITH_IMBALANCE:
         raise ValueError(
-            f"imbalance works with the scenarios {' and '.join(WITH_IMBALANCE)}, not with {scenario}; "
+            f"imbalance works with the scenarios {', '.join(WITH_IMBALANCE)}, not with {scenario}; "
             "remove one of the two"
         )
 
