@@ -171,7 +171,8 @@ def _check_texts(given: list[Any], name: str, where: str) -> None:
 
 def _check_known(name: str, what: str, known: Any, where: str) -> None:
     if name not in known:
-        raise ValueError(f"{where}: there is no {what} {name!r}{nearest(name, known)}")
+        hint = "; those of the learner, and its network, go into settings" if "settings" in known else ""
+        raise ValueError(f"{where}: there is no {what} {name!r}{nearest(name, known)}{hint}")
 
 
 def _check_job(values: dict[str, Any], where: str) -> None:
