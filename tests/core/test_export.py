@@ -105,7 +105,7 @@ def test_a_rejected_sample_is_unknown_in_the_file_too(labels, tmp_path):
     for x, y in batches(labels=("a", "b", "c")):
         learner.observe(x, [labels["abc".index(label)] for label in y])
     learner.export(tmp_path / "model.onnx")
-    x = torch.randn(60, 6, generator=torch.Generator().manual_seed(1)) * 3
+    x = torch.randn(200, 6, generator=torch.Generator().manual_seed(1)) * 10
     expected = learner.predict(x)
     assert UNKNOWN in expected and len(set(expected)) > 1
     check(learner, tmp_path / "model.onnx", x)
