@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
 from everlearn.core import validation
 from everlearn.core.delayed_labels import as_ids
 from everlearn.core.learner import Learner
-from everlearn.core.row_selection import labels_of
+from everlearn.core.row_selection import as_weights, labels_of
 from everlearn.core.table import Table, as_table, is_frame
 from everlearn.core.validation import as_task
-from everlearn.label_json import Label
-from everlearn.memory.labels import shortened
+from everlearn.live.editing import can_rebuild
+from everlearn.memory.labels import as_labels, shortened
 
-__all__ = ["as_batch", "as_labelled", "check_request_id", "same_length"]
+__all__ = ["Checked", "asked", "check_request_id", "edited", "observed", "told"]
+
+Checked: TypeAlias = tuple[
+    Tensor | Table | None, dict[str, Any]
+]  # samples, and what else belongs to a change
 
 
 def as_batch(learner: Learner, x: Any, where: str) -> Tensor | Table:
@@ -32,16 +36,42 @@ def as_batch(learner: Learner, x: Any, where: str) -> Tensor | Table:
     return samples
 
 
-def as_labelled(
-    learner: Learner, x: Any, y: Any, ids: Any, t: Any, where: str
-) -> tuple[Tensor | Table, list[Label], list[Label] | None, int | None]:
-    """A batch to learn from: samples, labels, ids and task, checked."""
+def observed(learner: Learner, x: Any, y: Any, ids: Any, t: Any, sample_weight: Any) -> Checked:
+    """A batch to learn from."""
+    where = "Live.observe"
     samples, labels = as_batch(learner, x, where), labels_of(learner, y, where)
     same_length(samples, "samples", labels, "labels", where)
     keys = None if ids is None else as_ids(ids, where, repeated=True)
     if keys is not None:
         same_length(samples, "samples", keys, "ids", where)
-    return samples, labels, keys, None if t is None else as_task(t, where)
+    weights = None if sample_weight is None else as_weights(sample_weight, len(samples), where).tolist()
+    task = None if t is None else as_task(t, where)
+    return samples, {"labels": labels, "ids": keys, "t": task, "weights": weights}
+
+
+def asked(learner: Learner, ids: Any, x: Any) -> Checked:
+    """A batch to predict and to keep by id."""
+    samples, keys = as_batch(learner, x, "Live.ask"), as_ids(ids, "Live.ask")
+    same_length(samples, "samples", keys, "ids", "Live.ask")
+    return samples, {"ids": keys}
+
+
+def told(learner: Learner, ids: Any, y: Any, t: Any) -> Checked:
+    """The labels of samples that were asked."""
+    keys, labels = as_ids(ids, "Live.tell"), labels_of(learner, y, "Live.tell")
+    same_length(keys, "ids", labels, "labels", "Live.tell")
+    return None, {"ids": keys, "labels": labels, "t": None if t is None else as_task(t, "Live.tell")}
+
+
+def edited(learner: Learner, kind: str, ids: Any, rebuild: bool, labels: Any = None) -> Checked:
+    """Samples to delete, or whose labels to correct."""
+    where = f"Live.{kind}"
+    keys, right = as_ids(ids, where), as_labels(labels) if kind == "correct" else None
+    if right is not None:
+        same_length(keys, "ids", right, "labels", where)
+    if rebuild:
+        can_rebuild(learner)
+    return None, {"ids": keys, "labels": right, "rebuild": rebuild or None}
 
 
 def same_length(first: Sized, of: str, second: Sized, name: str, where: str) -> None:

@@ -9,13 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.core.delayed_labels import as_ids
 from everlearn.core.learner import Learner
-from everlearn.core.row_selection import as_weights, labels_of
-from everlearn.core.validation import as_task
 from everlearn.label_json import Label
-from everlearn.live import editing, suggestion
-from everlearn.live.checks import as_batch, as_labelled, check_request_id, same_length
+from everlearn.live import checks, suggestion
 from everlearn.live.entries import Change
 from everlearn.live.journal import LiveError, Refused
 from everlearn.live.model import Mistake, Model
@@ -73,14 +69,8 @@ class Live:
         ids: one for each sample, by which it can be deleted or corrected later; the same id may come again.
         source: the name of an outside source and the position in it after this batch, as JSON; see `sources`.
         """
-        samples, labels, keys, task = as_labelled(self.learner, x, y, ids, t, "Live.observe")
-        weights = (
-            None
-            if sample_weight is None
-            else as_weights(sample_weight, len(samples), "Live.observe").tolist()
-        )
-        held: dict[str, Any] = {"labels": labels, "ids": keys, "t": task, "weights": weights}
-        self._change("observe", samples, **held, request=request_id, source=source)
+        batch = checks.observed(self.learner, x, y, ids, t, sample_weight)
+        self._change("observe", batch, request_id, source)
 
     def ask(
         self,
@@ -95,9 +85,8 @@ class Live:
 
         With `confidence`, a pair: the labels, and the probability of each.
         """
-        samples, keys = as_batch(self.learner, x, "Live.ask"), as_ids(ids, "Live.ask")
-        same_length(samples, "samples", keys, "ids", "Live.ask")
-        asked: Asked = self._change("ask", samples, confidence, ids=keys, request=request_id, source=source)
+        batch = checks.asked(self.learner, ids, x)
+        asked: Asked = self._change("ask", batch, request_id, source, confidence)
         if not confidence:
             return asked.labels
         return asked.labels, np.array(asked.confidences or [], np.float32)
@@ -112,21 +101,16 @@ class Live:
         source: tuple[str, Any] | None = None,
     ) -> LiveTold:
         """Learn, as one batch, from samples given to `ask` earlier; says which answers were right."""
-        keys, labels = as_ids(ids, "Live.tell"), labels_of(self.learner, y, "Live.tell")
-        same_length(keys, "ids", labels, "labels", "Live.tell")
-        task = None if t is None else as_task(t, "Live.tell")
-        told: LiveTold = self._change(
-            "tell", ids=keys, labels=labels, t=task, request=request_id, source=source
-        )
+        told: LiveTold = self._change("tell", checks.told(self.learner, ids, y, t), request_id, source)
         return told
 
     def forget(self, label: Label, *, request_id: str | None = None) -> None:
         """Remove a class: prototype, exemplars, counters, logit."""
-        self._change("forget", labels=as_labels([label]), request=request_id)
+        self._change("forget", (None, {"labels": as_labels([label])}), request_id)
 
     def alarm(self, *, request_id: str | None = None) -> None:
         """The world has changed: the classes that are present lose the older half of their exemplars."""
-        self._change("alarm", request=request_id)
+        self._change("alarm", (None, {}), request_id)
 
     def delete(self, ids: Any, *, rebuild: bool = False, request_id: str | None = None) -> Deleted:
         """Delete all samples that were observed or asked under these ids, also from every file in the folder.
@@ -134,7 +118,10 @@ class Live:
         The class means are computed anew. What the weights have learnt stays; with `rebuild`, a fresh network is
         trained from the samples in memory. A snapshot follows at once, and the journal before it is erased.
         """
-        return self._edit("delete", ids, rebuild, request_id)  # type: ignore[no-any-return]
+        deleted: Deleted = self._change(
+            "delete", checks.edited(self.learner, "delete", ids, rebuild), request_id
+        )
+        return deleted
 
     def correct(
         self, ids: Any, labels: Any, *, rebuild: bool = False, request_id: str | None = None
@@ -143,22 +130,23 @@ class Live:
 
         The class means are computed anew. What the weights have learnt stays, unless `rebuild` is set.
         """
-        corrected = as_labels(labels)
-        same_length(as_ids(ids, "Live.correct"), "ids", corrected, "labels", "Live.correct")
-        return self._edit("correct", ids, rebuild, request_id, corrected)  # type: ignore[no-any-return]
+        edited = checks.edited(self.learner, "correct", ids, rebuild, labels)
+        corrected: Corrected = self._change("correct", edited, request_id)
+        return corrected
 
-    def _edit(
-        self, kind: str, ids: Any, rebuild: bool, request: str | None, labels: list[Label] | None = None
+    def _change(
+        self,
+        kind: str,
+        checked: checks.Checked,
+        request: str | None,
+        source: tuple[str, Any] | None = None,
+        confidence: bool = False,
     ) -> Any:
-        if rebuild:
-            editing.can_rebuild(self.learner)
-        keys = as_ids(ids, f"Live.{kind}")
-        return self._change(kind, ids=keys, labels=labels, rebuild=rebuild or None, request=request)
-
-    def _change(self, kind: str, x: Any = None, confidence: bool = False, **values: Any) -> Any:
-        check_request_id(values.get("request"))
+        checks.check_request_id(request)
         self._check_open()
-        return self._writer.submit(Call(Change.make(kind, x, **values), confidence=confidence))
+        x, values = checked
+        change = Change.make(kind, x, **values, request=request, source=source)
+        return self._writer.submit(Call(change, confidence=confidence))
 
     # Predictions.
 
