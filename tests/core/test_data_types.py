@@ -260,12 +260,14 @@ def test_a_stream_of_sequences_is_run_like_any_other():
     assert run(make("cope", network=Recurrent(), learning_rate=0.1), source).accuracy > 0.8
 
 
-def test_by_default_an_identity_predicts_by_the_class_means_of_standardised_samples(tmp_path):
+def test_without_whitening_an_identity_predicts_by_the_class_means_of_standardised_samples(tmp_path):
     """The slow reference keeps every standardised sample; a batch is scaled by what was seen up to it."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 5, generator=generator) * torch.tensor([1.0, 10, 0.1, 1, 1]) + 3
     y = [label for label in "abc" for _ in range(20)]
-    learner, other = (CoPE("identity", memory_size=10, device="cpu") for _ in range(2))
+    learner, other = (
+        CoPE("identity", memory_size=10, standardise=True, whiten=False, device="cpu") for _ in range(2)
+    )
     kept = {label: [] for label in "abc"}
     for start in range(0, 60, 4):
         learner.observe(x[start : start + 4], y[start : start + 4])

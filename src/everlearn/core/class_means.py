@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from everlearn.core.prediction import CHUNK, evaluate
+from everlearn.core.whitening import metric_of
 from everlearn.encoders import Features
 from everlearn.networks import as_input, to_unit_length
 
@@ -33,6 +34,8 @@ def prediction_prototypes(learner: Learner) -> Tensor:
     """The prototypes used for predictions, `[classes, d]`: the evolving ones, or means of the exemplars."""
     held: Any = learner.prototype_memory
     evolving: Tensor = held.vectors[: len(learner.labels)]
+    if learner.options.whiten:
+        return metric_of(learner).prototypes
     if learner.options.class_means:
         return to_unit_length(evolving)[0]
     if not learner.settings.recalibrate:

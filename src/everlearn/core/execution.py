@@ -86,6 +86,8 @@ def learnt_tensors(learner: Learner) -> list[Tensor]:
         held += (
             [prototypes.vectors] if prototypes.samples is None else [prototypes.vectors, prototypes.samples]
         )
+        parts = (prototypes.scatter, prototypes.scattered)
+        held += [part for part in parts if part is not None]
     return held if learner.average is None else [*held, *learner.average.means]
 
 

@@ -39,6 +39,7 @@ class Options:
     pseudo_prototypes: bool = True
     renormalise: bool = False
     class_means: bool = False
+    whiten: bool = False
 
 
 # Rows come one by one, their meaning may change, and neighbours resemble each other: the newest sample counts as much
@@ -58,7 +59,7 @@ ROWS = Options(
 PLAIN = "plain"
 KINDS = {
     "rows": ROWS,
-    "embeddings": Options(standardise=True, class_means=True),
+    "embeddings": Options(class_means=True, whiten=True),
     "images": Options(),
     PLAIN: Options(),
 }
@@ -69,7 +70,7 @@ SMALLEST_IMAGE = 7  # pixels wide
 def kind_of(x: Tensor, network: Any, encoded: bool = False) -> str:
     """The kind of these samples: `rows`, `embeddings` or `images`; `plain` if a network of the user's own takes them.
 
-    encoded: whether an encoder has made them, so that they are embeddings for any network by name.
+    encoded: whether an encoder has made them, so that they are never images.
 
     >>> kind_of(torch.randn(10, 6), "mlp"), kind_of(torch.eye(10, 784), "mlp")
     ('rows', 'images')
@@ -77,7 +78,7 @@ def kind_of(x: Tensor, network: Any, encoded: bool = False) -> str:
     if not isinstance(network, str):
         return PLAIN
     if encoded:
-        return "embeddings"
+        return "embeddings" if network == "identity" else PLAIN
     if x.dtype == torch.uint8 or x.ndim != 2 or _looks_like_flat_images(x):
         return "images"
     return "embeddings" if network == "identity" else "rows"

@@ -14,6 +14,7 @@ from everlearn.core.learned_prototypes import fit_with_prototypes
 from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
 from everlearn.core.settings import BalancedReplaySettings
+from everlearn.core.whitening import whitened_scores
 from everlearn.losses import Gradient, ppp_loss
 from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.memory.labels import Label
@@ -35,6 +36,8 @@ class CoPESettings(BalancedReplaySettings):
     """α, the momentum of the prototypes"""
     class_means: bool | None = None
     """the prototype of a class is the mean of all its features, which suits fixed ones; None: for embeddings"""
+    whiten: bool | None = None
+    """compare features by their covariance within classes, where prototypes are class means; None: for embeddings"""
     embedding: int | None = None
     """d, the size of the embedding; by default the network's own (MLP 100, slim ResNet18 256)"""
     renormalise: bool | None = None
@@ -102,7 +105,7 @@ class CoPE(Learner):
         """One SGD step on the PPP-loss of B = B_n ∪ B_M; returns the embeddings of B before the step."""
         old, old_slots = replay
         both, slots = torch.cat([x, old]), torch.cat([slots, old_slots])
-        if self.settings.learn_prototypes:
+        if self.settings.learn_prototypes and not self.options.class_means:
             return fit_with_prototypes(self, both, slots, self.weights(len(x), len(old)))
         prototypes, seen = self.prototype_memory.in_use()
         return self.fit_embedding(
@@ -122,7 +125,7 @@ class CoPE(Learner):
         """Equation 1: move the prototypes towards the mean features of all replayed samples and of the last B_n."""
         batch = len(plan.slots)
         if self.options.class_means:
-            self.prototype_memory.add(outcomes[-1][:batch], plan.slots)
+            self.prototype_memory.add(outcomes[-1][:batch], plan.slots, self.options.whiten)
         if self.options.class_means or self.settings.learn_prototypes:
             return
         features = torch.cat([*(part[batch:] for part in outcomes[:-1]), outcomes[-1]])
@@ -136,6 +139,8 @@ class CoPE(Learner):
     @takes_arrays
     def scores_of(self, output: Array) -> Array:
         """f·p^c/τ for each class seen; the nearest prototype has the largest score."""
+        if self.options.whiten:
+            return whitened_scores(self, output, self.settings.temperature)
         prototypes = in_type_of(output, prediction_prototypes(self))
         return unit_rows(output) @ prototypes.T / self.settings.temperature
 

@@ -36,16 +36,36 @@ def resize(prototypes: Prototypes, classes: int) -> None:
     prototypes.seen[: len(held)] = True
 
 
-def add(prototypes: Prototypes, features: Tensor, slots: Tensor) -> None:
-    """Let each prototype be the mean of all features of its class that were added. Tensor operations only."""
+def add(prototypes: Prototypes, features: Tensor, slots: Tensor, scatter: bool = False) -> None:
+    """Let each prototype be the mean of all features of its class that were added. Tensor operations only.
+
+    scatter: whether the spread of the features around these means is kept, too.
+    """
     held = prototypes.vectors.new_zeros(0) if prototypes.samples is None else prototypes.samples
     if len(held) < len(prototypes.vectors):  # a CUDA graph, which is captured later, changes it in place
         prototypes.samples = held = torch.cat([held, held.new_zeros(len(prototypes.vectors) - len(held))])
     counts = torch.zeros_like(held).index_add_(0, slots, torch.ones_like(features[:, 0]))
     sums = torch.zeros_like(prototypes.vectors).index_add_(0, slots, features)
+    if scatter:
+        _add_scatter(prototypes, features, slots, held, counts, sums)
     change = (sums - counts[:, None] * prototypes.vectors) / (held + counts).clamp(min=1)[:, None]
     assign(prototypes.vectors, slice(None), prototypes.vectors + change)
     assign(held, slice(None), held + counts)
+
+
+def _add_scatter(
+    prototypes: Prototypes, features: Tensor, slots: Tensor, held: Tensor, counts: Tensor, sums: Tensor
+) -> None:
+    """Add the spread within the batch, and that of its class means around those before (Chan et al. 1983)."""
+    vectors = prototypes.vectors
+    if prototypes.scatter is None or prototypes.scattered is None:
+        size = vectors.shape[1]
+        prototypes.scatter, prototypes.scattered = vectors.new_zeros(size, size), vectors.new_zeros(())
+    means = sums / counts.clamp(min=1)[:, None]
+    between = (held * counts / (held + counts).clamp(min=1)).sqrt()[:, None] * (means - vectors)
+    rows = torch.cat([features - means[slots], between[slots] / counts[slots, None].sqrt()])
+    assign(prototypes.scatter, slice(None), torch.addmm(prototypes.scatter, rows.T, rows))
+    assign(prototypes.scattered, (), prototypes.scattered + len(slots))
 
 
 def forget(prototypes: Prototypes, slot: int) -> None:
@@ -80,6 +100,9 @@ def state(prototypes: Prototypes) -> dict[str, Tensor]:
     held = {"prototypes": prototypes.vectors[: prototypes.count].clone()}
     if prototypes.samples is not None:
         held["prototypes.samples"] = prototypes.samples[: prototypes.count].clone()
+    if prototypes.scatter is not None and prototypes.scattered is not None:
+        held["prototypes.scatter"] = prototypes.scatter.clone()
+        held["prototypes.scattered"] = prototypes.scattered.clone()
     if prototypes.from_exemplars is not None and prototypes.keeps_means:
         held["prototypes.from_exemplars"] = prototypes.from_exemplars.clone()
         held["prototypes.computed_at"] = torch.tensor(prototypes.computed_at)
@@ -95,6 +118,12 @@ def restore(prototypes: Prototypes, held: dict[str, Any]) -> None:
         if samples.shape != (prototypes.count,) or not bool((samples >= 0).all()):
             raise ValueError(f"prototypes.samples has the shape {list(samples.shape)}, or negative counts")
         prototypes.samples = samples.clone()
+    if "prototypes.scatter" in held:
+        scatter, scattered = held["prototypes.scatter"], held["prototypes.scattered"]
+        size = vectors.shape[1]
+        if scatter.shape != (size, size) or scattered.shape != () or not float(scattered) >= 0:
+            raise ValueError(f"prototypes.scatter has the shape {list(scatter.shape)}, or a negative count")
+        prototypes.scatter, prototypes.scattered = scatter.to(vectors), scattered.to(vectors)
     if "prototypes.from_exemplars" in held:
         means = held["prototypes.from_exemplars"].to(vectors.device)
         if means.ndim != 2 or means.shape[1] != vectors.shape[1] or len(means) > prototypes.count:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,6 +23,7 @@ class Prototypes:
     keeps_means: whether `from_exemplars` is used for several batches, and so a part of the state.
     vectors: `[capacity, d]`; rows of unseen classes are zero.
     seen: which rows are prototypes of a class, `[capacity]`.
+    scatter: Σ (f − p^c)(f − p^c)ᵀ over `scattered` samples f, `[d, d]`; None unless it is asked for.
     samples: how many samples each is the mean of, `[capacity]`; None unless they are means of classes.
     from_exemplars: prototypes computed from the replay memory for predictions, after `computed_at` batches.
     """
@@ -35,6 +38,9 @@ class Prototypes:
         self.computed_at = 0
         self.vectors, self.seen = changes.empty(changes.SMALLEST, dimension, device)
         self.samples: Tensor | None = None
+        self.scatter: Tensor | None = None
+        self.scattered: Tensor | None = None
+        self.metric: Any = None  # of core/whitening.py, until something changes
 
     def open_classes(self, classes: int) -> bool:
         """Give new classes a random prototype in the positive orthant; True if the tensors were replaced."""
@@ -78,12 +84,13 @@ class Prototypes:
 
     def invalidate(self) -> None:
         """Drop the prototypes computed from the memory, unless they are used for several batches."""
+        self.metric = None
         if not self.keeps_means:
             self.from_exemplars = None
 
     def nbytes(self) -> int:
         """Bytes held."""
-        parts = (self.vectors, self.seen, self.from_exemplars)
+        parts = (self.vectors, self.seen, self.from_exemplars, self.scatter)
         return sum(part.nbytes for part in parts if part is not None)
 
     add = changes.add
