@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from everlearn.core.plan import Plan
+from everlearn.networks import as_input, to_unit_length
 from everlearn.randomness import DrawFrom
 from everlearn.training.cuda_graph import Captured, Graphed
 from everlearn.training.finite_guard import FiniteGuard
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "changing_parts",
+    "fit_embedding",
     "learn_batch",
     "learnt_tensors",
     "make_graphs",
@@ -122,3 +124,22 @@ def learn_batch(learner: Learner, x: Tensor, plan: Plan) -> None:
         raise NotFinite
     if learner.traits.finite_buffers and learner.device.type != "cuda":
         finite_norm(learner.traits.finite_buffers)
+
+
+def fit_embedding(
+    learner: Learner, x: Tensor, loss: Any, weights: Tensor | None = None, **arguments: Any
+) -> Tensor:
+    """One SGD step on a loss of the unit-length embeddings of x; returns the embeddings before the step.
+
+    loss: a function of the embeddings and these arguments, with a closed-form `gradient`, as `ppp_loss` has.
+    weights: how much the gradient of each sample counts, `[samples, 1]`.
+    """
+    forward = learner.sgd.forward(as_input(x))
+    features, lengths = to_unit_length(forward.output)
+    if not learner.parameters:  # a fixed embedding
+        return features
+    slope = loss.gradient(features, **arguments)
+    if weights is not None:
+        slope = slope * weights
+    forward.descend((slope - features * (features * slope).sum(1, keepdim=True)) / lengths)
+    return features

@@ -38,7 +38,7 @@ from everlearn.core.images import ImageChanges
 from everlearn.core.input_kind import Options
 from everlearn.core.locking import LearnerLock
 from everlearn.core.merge import merge_learner, merge_memory
-from everlearn.core.plan import Plan
+from everlearn.core.plan import Plan, draw_replay, plan_batch, replay_size
 from everlearn.core.prediction import NotLearntYet
 from everlearn.core.rejection import Known
 from everlearn.core.row_selection import select_rows
@@ -49,7 +49,6 @@ from everlearn.core.standardisation import Standardisation, prepared_samples
 from everlearn.encoders import as_encoder
 from everlearn.memory.labels import Label, LabelTable
 from everlearn.memory.prototypes import Prototypes
-from everlearn.networks import as_input, to_unit_length
 from everlearn.streams.horizon import Horizon
 from everlearn.training.averaging import WeightAverage
 from everlearn.training.sgd import SGD
@@ -180,26 +179,6 @@ class Learner(ABC):
     def end_horizon(self) -> None:
         """Called at the end of each horizon D_t."""
 
-    def plan(self, labels: list[Label], keep: bool = True) -> Plan:
-        """Decide what is done with a batch: the replay of each iteration, and the rows where samples are stored.
-
-        labels: of the batch, each with a slot. keep: whether the batch is stored.
-        """
-        self.invalidate()
-        slots = np.array(self.labels.slots(labels))
-        if self.memory is None:
-            return Plan(slots)
-        iterations = self.settings.iterations
-        draws = [self.draw_replay(len(slots)) for _ in range(iterations)]
-        rows, old_slots, *extra = (np.array(parts) for parts in zip(*draws, strict=True))
-        kept = self.memory.admit(slots) if keep else None
-        if kept is not None and self.device.type == "cpu" and kept.min() >= self.memory.size:
-            kept = None  # nothing to store; a CUDA graph has fixed shapes, and writes to the last row instead
-        both = len(slots) + rows.shape[1]
-        changes = () if self.images is None else self.images.draw(self.generator, iterations, both)
-        age = None if self.average is None else np.array([self.batches - self.newest])
-        return Plan(slots, rows, old_slots, kept, changes, age, extra=tuple(extra))
-
     def learn(self, x: Tensor, plan: Plan) -> None:
         """Everything done with one batch on the device, in tensor operations only: a CUDA graph captures this."""
         outcomes: list[Any] = []
@@ -245,22 +224,7 @@ class Learner(ABC):
     prepared = prepared_samples
     seeded = setup.seeded
     weights = execution.weights
-
-    def fit_embedding(self, x: Tensor, loss: Any, weights: Tensor | None = None, **arguments: Any) -> Tensor:
-        """One SGD step on a loss of the unit-length embeddings of x; returns the embeddings before the step.
-
-        loss: a function of the embeddings and these arguments, with a closed-form `gradient`, as `ppp_loss` has.
-        weights: how much the gradient of each sample counts, `[samples, 1]`.
-        """
-        forward = self.sgd.forward(as_input(x))
-        features, lengths = to_unit_length(forward.output)
-        if not self.parameters:  # a fixed embedding
-            return features
-        slope = loss.gradient(features, **arguments)
-        if weights is not None:
-            slope = slope * weights
-        forward.descend((slope - features * (features * slope).sum(1, keepdim=True)) / lengths)
-        return features
+    fit_embedding = execution.fit_embedding
 
     @property
     def predictor(self) -> Any:
@@ -315,6 +279,9 @@ class Learner(ABC):
     learnt_tensors = execution.learnt_tensors
     tensors_replaced = execution.tensors_replaced
     settle = execution.settle
+    plan = plan_batch
+    draw_replay = draw_replay
+    replay_size = replay_size
     extra_state = state.extra_state
     restore_extra = state.restore_extra
     footprint = state.footprint
@@ -333,12 +300,3 @@ class Learner(ABC):
         self.rejection = None
         if self.prototype_memory is not None:
             self.prototype_memory.invalidate()
-
-    def draw_replay(self, batch: int) -> tuple[NDArray[np.int64], ...]:
-        """Rows and slots of the exemplars replayed in one iteration; any further integers are passed to `step`."""
-        drawn: tuple[NDArray[np.int64], ...] = self.memory.draw(self.replay_size(batch))
-        return drawn
-
-    def replay_size(self, batch: int) -> int:
-        """How many exemplars are drawn for each iteration on a batch of this size."""
-        return getattr(self.settings, "replayed", None) or max(batch, self.options.replayed or 0)

@@ -6,14 +6,17 @@ import dataclasses
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from everlearn.core.settings import ReplaySettings
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
+    from everlearn.memory.labels import Label
 
-__all__ = ["Plan", "plan_shape"]
+__all__ = ["Plan", "draw_replay", "plan_batch", "plan_shape", "replay_size"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,3 +98,35 @@ def plan_shape(learner: Learner, batch: int) -> tuple[Hashable, ...]:
         settings.mixing > 0,
         bool(settings.averaging),
     )
+
+
+def plan_batch(learner: Learner, labels: list[Label], keep: bool = True) -> Plan:
+    """Decide what is done with a batch: the replay of each iteration, and the rows where samples are stored.
+
+    labels: of the batch, each with a slot. keep: whether the batch is stored.
+    """
+    learner.invalidate()
+    slots = np.array(learner.labels.slots(labels))
+    if learner.memory is None:
+        return Plan(slots)
+    iterations = learner.settings.iterations
+    draws = [learner.draw_replay(len(slots)) for _ in range(iterations)]
+    rows, old_slots, *extra = (np.array(parts) for parts in zip(*draws, strict=True))
+    kept = learner.memory.admit(slots) if keep else None
+    if kept is not None and learner.device.type == "cpu" and kept.min() >= learner.memory.size:
+        kept = None  # nothing to store; a CUDA graph has fixed shapes, and writes to the last row instead
+    both = len(slots) + rows.shape[1]
+    changes = () if learner.images is None else learner.images.draw(learner.generator, iterations, both)
+    age = None if learner.average is None else np.array([learner.batches - learner.newest])
+    return Plan(slots, rows, old_slots, kept, changes, age, extra=tuple(extra))
+
+
+def draw_replay(learner: Learner, batch: int) -> tuple[NDArray[np.int64], ...]:
+    """Rows and slots of the exemplars replayed in one iteration; any further integers are passed to `step`."""
+    drawn: tuple[NDArray[np.int64], ...] = learner.memory.draw(learner.replay_size(batch))
+    return drawn
+
+
+def replay_size(learner: Learner, batch: int) -> int:
+    """How many exemplars are drawn for each iteration on a batch of this size."""
+    return getattr(learner.settings, "replayed", None) or max(batch, learner.options.replayed or 0)
