@@ -102,7 +102,7 @@ def timm_model(name: str) -> Model:
     from timm.data import config
 
     network = timm.create_model(name, pretrained=True, num_classes=0).eval()
-    settings = config.resolve_data_config({}, model=network)  # type: ignore[no-untyped-call]
+    settings = config.resolve_data_config({}, model=network)  # type: ignore[no-untyped-call,unused-ignore]
     mean, deviation = (torch.tensor(settings[key])[:, None, None] for key in ("mean", "std"))
     size = settings["input_size"][-1]
     return lambda part: network((resized(as_images(part), size) - mean) / deviation)
