@@ -4,7 +4,9 @@
 
 Writes PNGs of noise to a temporary folder, then runs experience replay with a small CNN on them: in memory, decoded
 in the process of the learner, and decoded ahead by one and two worker processes. `waited` is the share of the time
-that the learner waits for its next batch; the ratio is to the pass in memory of the same round.
+that the learner waits for its next batch, after the first one, for which the workers start; the ratio is to the pass
+in memory of the same round. `own` is the same ratio of the time that a core worked for the learner's process alone: it
+hardly depends on what else runs on the machine.
 """
 
 from __future__ import annotations
@@ -44,29 +46,35 @@ def main() -> None:
             pixels = random.integers(0, 256, (flags.side, flags.side, 3)).astype(np.uint8)
             Image.fromarray(pixels).save(place / f"{number}.png")
         streams = {name: split(folder, tasks=5, size=32, **options) for name, options in KINDS.items()}
-        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in KINDS}
+        taken: dict[str, list[tuple[float, ...]]] = {name: [] for name in KINDS}
         for _ in range(flags.rounds):
             for name, stream in streams.items():
                 taken[name].append(one_pass(stream))
-    whole = [seconds for seconds, _ in taken["in memory"]]
+    whole = taken["in memory"]
     print(f"{flags.images} PNGs of {flags.side} x {flags.side}, resized to 32 x 32, {flags.rounds} rounds")
     for name, passes in taken.items():
-        seconds, waited = zip(*passes, strict=True)
-        ratio = median(mine / base for mine, base in zip(seconds, whole, strict=True))
-        share = median(wait / mine for wait, mine in zip(waited, seconds, strict=True))
-        print(f"{name:20} {median(seconds):6.2f} s   {ratio:.2f} x   waited {100 * share:.0f} %")
+        pairs = list(zip(passes, whole, strict=True))
+        ratio, own = (median(mine[place] / base[place] for mine, base in pairs) for place in (0, 1))
+        seconds, first = (median(each[place] for each in passes) for place in (0, 2))
+        share = median(each[3] / each[0] for each in passes)
+        print(
+            f"{name:20} {seconds:6.2f} s   {ratio:.2f} x   own {own:.2f} x   first batch {first:.2f} s   "
+            f"waited {100 * share:.1f} %"
+        )
 
 
-def one_pass(stream: Stream) -> tuple[float, float]:
-    """Seconds to learn a stream once, and how many of them went by waiting for batches."""
+def one_pass(stream: Stream) -> tuple[float, ...]:
+    """Seconds after the first batch to learn a stream once, by the clock and of this process; waits for batches."""
     chosen = learner("reservoir", network="cnn", memory_size=200, device="cpu")
-    start = before = time.perf_counter()
-    waited = 0.0
+    before = time.perf_counter()
+    waits, start, own = [], 0.0, 0.0
     for x, y, t in stream:
-        waited += time.perf_counter() - before
+        waits.append(time.perf_counter() - before)
+        if not start:
+            start, own = time.perf_counter(), time.process_time()
         chosen.observe(x, y, t)
         before = time.perf_counter()
-    return time.perf_counter() - start, waited
+    return time.perf_counter() - start, time.process_time() - own, waits[0], sum(waits[1:])
 
 
 if __name__ == "__main__":
