@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 __all__ = ["LazySamples", "TransformedSamples", "rows", "sample_chunks"]
 
+SMALL = 2**20  # bytes of a batch that is sent without shared memory
 AHEAD = 4  # batches that each process decodes ahead
 CHUNK = 1000  # samples in memory at once when all of them are passed over
 
@@ -68,7 +69,7 @@ class LazySamples:
         for read, part in zip(self._decoded(places), wanted, strict=True):
             if isinstance(read, Exception):
                 raise read
-            yield self.finish(read, part)
+            yield self.finish(torch.as_tensor(read), part)
 
     def chunks(self, size: int = CHUNK) -> Iterator[Tensor]:
         """All samples in order, in parts of this size."""
@@ -78,7 +79,7 @@ class LazySamples:
         """What is done with decoded samples, those at these places."""
         return x
 
-    def _decoded(self, places: list[list[int]]) -> Iterator[Tensor | Exception]:
+    def _decoded(self, places: list[list[int]]) -> Iterator[Any]:
         if self.workers == 0 or len(places) < 2:
             return map(self._read, places)
         self._example()  # so that every process knows the shape
@@ -144,11 +145,13 @@ class _Batches:
     def __init__(self, samples: LazySamples) -> None:
         self._samples = samples
 
-    def __getitem__(self, places: list[int]) -> Tensor | Exception:
+    def __getitem__(self, places: list[int]) -> Any:
         try:
-            return self._samples._read(places)
+            read = self._samples._read(places)
         except Exception as error:
             return ValueError(str(error))
+        # A small array is sent faster as it is than by shared memory, as torch sends tensors.
+        return read.numpy() if read.nbytes <= SMALL and read.dtype != torch.bfloat16 else read
 
 
 def rows(x: Any, chosen: Sequence[int]) -> Any:
