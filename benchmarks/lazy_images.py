@@ -6,7 +6,7 @@ Writes PNGs of noise to a temporary folder, then runs experience replay with a s
 in the process of the learner, and decoded ahead by one and two worker processes. `waited` is the share of the time
 that the learner waits for its next batch, after the first one, for which the workers start; the ratio is to the pass
 in memory of the same round. `own` is the same ratio of the time that a core worked for the learner's process: it
-hardly depends on what else runs on the machine.
+depends less on what else runs on the machine.
 """
 
 from __future__ import annotations
