@@ -1,6 +1,7 @@
 """Learning and predicting at once: snapshots in other threads are consistent, and never wait for learning."""
 
 import copy
+import copyreg
 import pickle
 import threading
 import time
@@ -124,3 +125,15 @@ def test_learners_and_snapshots_can_be_copied_and_pickled(name):
         assert same_state(learner.state_dict(), twin.state_dict())
         assert twin.lock is not learner.lock
     assert pickle.loads(pickle.dumps(learner.snapshot())).predict(x) == learner.predict(x)
+
+
+def copied(generator):
+    """Stands in for a copy of a generator, whose memory torch does not free."""
+    raise AssertionError("a generator was copied")
+
+
+@every_learner
+def test_no_generator_is_copied(name, monkeypatch):
+    learner = taught(name)
+    monkeypatch.setitem(copyreg.dispatch_table, torch.Generator, copied)
+    learner.snapshot()

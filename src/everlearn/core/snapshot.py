@@ -69,9 +69,11 @@ class Snapshot:
 def take_snapshot(learner: Learner) -> Snapshot:
     """An immutable copy of the learner as it is now, for predictions only."""
     learner.settle()
+    # Not copied: nothing is drawn for a prediction, and torch does not free the copies of a generator.
+    shared: dict[int, Any] = {id(learner.generator): learner.generator}
     frozen = copy.copy(learner)
     frozen.labels = LabelTable(learner.classes)
-    frozen.network = copy.deepcopy(learner.network)
+    frozen.network = copy.deepcopy(learner.network, dict(shared))
     if frozen.network is not None:
         frozen.network.eval().requires_grad_(False)
     frozen.average = None if learner.average is None else learner.average.copy()
@@ -89,5 +91,5 @@ def take_snapshot(learner: Learner) -> Snapshot:
     learner.copy_for_snapshot(frozen)
     if learner.prototype_memory is not None and learner.labels:
         prediction.evaluate(learner, lambda: prediction_prototypes(learner))  # the copy has no memory
-    frozen.prototype_memory = copy.deepcopy(learner.prototype_memory)
+    frozen.prototype_memory = copy.deepcopy(learner.prototype_memory, dict(shared))
     return Snapshot(frozen, learner.exemplars())
