@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 Model = Callable[[Any], Any]
+LONGEST = 20_000  # characters of a text that count
 LITE0_SIZE = 160  # pixels; its own 224 take twice the time
 
 
@@ -74,7 +75,8 @@ def wordllama(size: str) -> Model:
     loaded = package.WordLlama.load(
         trunc_dim=int(size) if size else None, cache_dir=Path(package.__file__).parent, disable_download=True
     )
-    return lambda part: loaded.embed(_as_texts(part), norm=True)
+    # The texts of a batch are padded to the longest.
+    return lambda part: loaded.embed([text[:LONGEST] for text in _as_texts(part)], norm=True, batch_size=8)
 
 
 @contextlib.contextmanager
