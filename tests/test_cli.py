@@ -142,10 +142,10 @@ def test_numbers_are_shown_although_the_store_fails_in_the_meantime(capsys, monk
 
 def test_the_paper_s_stream_says_that_it_renormalises(capsys):
     _, out, _ = typed(capsys, "run", "--stream", "split-mnist", "--help")
-    text = " ".join(out.replace("│", " ").split())
-    assert "its released code does not (default: True)" in text
+    assert "None: for rows (default: True)" in " ".join(out.replace("│", " ").split())
     _, out, _ = typed(capsys, "run", "--help")
-    assert "its released code does not (default: False)" in " ".join(out.replace("│", " ").split())
+    text = " ".join(out.replace("│", " ").split())
+    assert "in the paper's text, not its released code; None: for rows (default: None)" in text
 
 
 def test_a_table_and_pictures(capsys, tmp_path):

@@ -1,6 +1,6 @@
 """A run is stopped at any batch, and goes on in this process or another as if it had not been stopped."""
 
-import json
+import pickle
 import random
 import subprocess
 import sys
@@ -58,12 +58,12 @@ def test_a_run_stopped_anywhere_and_resumed_is_bit_identical(name, tmp_path, cou
 
 
 ELSEWHERE = """
-import json, sys, torch
+import pickle, sys, torch
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
 from test_resume import live
 from everlearn import load
 torch.set_num_threads(1)
-for name, course, stop in json.load(open(sys.argv[2] + "/courses.json")):
+for name, course, stop in pickle.load(open(sys.argv[2] + "/courses", "rb")):
     learner = load(f"{sys.argv[2]}/{name}", device="cpu")
     live(learner, course, stop, len(course))
     learner.save(f"{sys.argv[2]}/{name}")
@@ -84,7 +84,7 @@ def test_every_learner_resumes_in_another_process(tmp_path):
         live(first, course, 0, stop)
         first.save(tmp_path / name)
         plans.append((name, course, stop))
-    (tmp_path / "courses.json").write_text(json.dumps(plans))
+    (tmp_path / "courses").write_bytes(pickle.dumps(plans))
     words = [sys.executable, "-c", ELSEWHERE, str(Path(__file__).parent), str(tmp_path)]
     subprocess.run(words, check=True)
     for name, whole in wholes.items():

@@ -6,9 +6,12 @@ import io
 import re
 from collections.abc import Callable
 from contextlib import redirect_stderr
+from types import NoneType
 from typing import Any
 
-__all__ = ["in_one_sentence"]
+from everlearn.core.settings import Settings, settings_types
+
+__all__ = ["as_switches", "in_one_sentence"]
 
 # Colours, frames and rules; without a terminal, rules are hyphens.
 DRAWN = re.compile(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]")
@@ -24,6 +27,28 @@ def in_one_sentence(parse: Callable[[], Any]) -> Any:
         if not end.code:  # --help
             raise
         raise ValueError(_sentence(printed.getvalue())) from None
+
+
+def as_switches(words: list[str], settings: type[Settings]) -> list[str]:
+    """The words with `--name` and `--no-name` spelt out, for settings that are true, false or None.
+
+    >>> from everlearn.learners.cope import CoPESettings
+    >>> as_switches(["--no-renormalise", "--blend", "--hidden", "64"], CoPESettings)
+    ['--renormalise', 'False', '--blend', 'True', '--hidden', '64']
+    """
+    types = settings_types(settings)  # type: ignore[arg-type]
+    names = {name for name, kinds in types.items() if kinds == (bool, NoneType)}
+    spelt = []
+    for place, word in enumerate(words):
+        name = word.removeprefix("--").replace("-", "_")
+        following = words[place + 1 : place + 2]
+        if word.startswith("--no-") and name.removeprefix("no_") in names:
+            spelt += ["--" + word.removeprefix("--no-"), "False"]
+        elif word.startswith("--") and name in names and (not following or following[0].startswith("--")):
+            spelt += [word, "True"]
+        else:
+            spelt.append(word)
+    return spelt
 
 
 def _sentence(box: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from everlearn.cli.flags import in_one_sentence
+from everlearn.cli.flags import as_switches, in_one_sentence
 from everlearn.cli.show import draw_pictures, print_table, settings_line, summary
 from everlearn.experiments.store import STORE, Store, check_can_store, record
 
@@ -196,6 +196,7 @@ def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
     about = f"Run {first.learner} on {first.stream}. The defaults below are this benchmark's."
     # Every learner has its own flags, so errors point to the help of this one.
     prog = "everlearn run" + (f" --learner {first.learner}" if first.learner != "cope" else "")
+    words = as_switches(words, kind.Settings)
     given: Any = in_one_sentence(lambda: tyro.cli(both, args=words, prog=prog, description=about))
     what = _with_encoder(given.what)
     return what, {"network": what.network or network, **vars(given.settings)}

@@ -24,6 +24,7 @@ __all__ = [
     "SoftmaxSettings",
     "make_settings",
     "settings_as_dict",
+    "settings_types",
 ]
 
 
@@ -61,7 +62,7 @@ class Settings:
     trains_with: ClassVar[str | None] = None  # the only optimiser, of a method that has its own
 
     def __post_init__(self) -> None:
-        for name, types in _types(type(self)).items():  # type: ignore[arg-type]
+        for name, types in settings_types(type(self)).items():  # type: ignore[arg-type]
             value = _as_type(name, getattr(self, name), types)
             object.__setattr__(self, name, value)
             if isinstance(value, float):
@@ -246,7 +247,7 @@ ABSTRACT = {int: numbers.Integral, float: numbers.Real}
 
 
 @functools.cache
-def _types(settings: type[Settings]) -> dict[str, tuple[type, ...]]:
+def settings_types(settings: type[Settings]) -> dict[str, tuple[type, ...]]:
     """The types that each setting may have, where its hint consists of simple types."""
     hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(settings).items()}
     return {name: types for name, types in hints.items() if set(types) <= set(TYPE_NAMES)}
