@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-services lint docs hashes bench clean
+.PHONY: demo test test-services services lint docs hashes bench clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/everlearn demo
@@ -16,13 +16,15 @@ test: $(VENV)/.installed lint
 # The tests that need PostgreSQL, Redis, Ray or Chromium; one that is skipped fails. `make test` runs them, too, where
 # these are found. What is missing here is installed: Ray by pip with all else, the others by apt-get, as root.
 SERVICES = $(shell grep -rl --include='test_*.py' 'mark\.services' tests)
-test-services: $(VENV)/.installed
+test-services: $(VENV)/.installed services
+	EVERLEARN_NO_SKIPS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m services $(SERVICES) $(SELECT)
+
+services:
 	@missing=; command -v chromium > /dev/null || missing="$$missing chromium"; \
 	command -v redis-server > /dev/null || missing="$$missing redis-server"; \
 	ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || command -v initdb > /dev/null || missing="$$missing postgresql"; \
 	test -z "$$missing" || { echo "installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing > /dev/null; }
-	EVERLEARN_NO_SKIPS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m services $(SERVICES) $(SELECT)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
