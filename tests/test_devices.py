@@ -6,7 +6,7 @@ import torch
 
 from everlearn import arrays
 from everlearn.cli import main
-from everlearn.core.rejection import threshold
+from everlearn.core.rejection import Known
 from everlearn.core.validation import as_device
 from everlearn.experiments import environment
 from everlearn.experiments.estimate import seconds
@@ -93,7 +93,7 @@ def test_float64_is_computed_on_the_cpu_for_a_device_that_lacks_it(monkeypatch):
     def computed():
         loss = ppp_loss(features, slots, prototypes, 0.1), ppp_loss.gradient(features, slots, prototypes, 0.1)
         past = multipliers(features[:3], features[5], 0.5)
-        return [*loss, herd(features, 5), past, torch.tensor(threshold(features, 0.1))]
+        return [*loss, herd(features, 5), past, torch.tensor(Known(features, 0.1).least)]
 
     expected = computed()
     monkeypatch.setattr(arrays, "has_float64", lambda device: False)

@@ -10,7 +10,7 @@ import pytest
 fcntl = pytest.importorskip("fcntl")
 
 PROGRAM = """
-import fcntl, multiprocessing, os, sys, threading, time
+import fcntl, multiprocessing, os, signal, sys, threading, time
 from pathlib import Path
 from everlearn import parent_watch
 
@@ -42,6 +42,7 @@ def start(way):
         multiprocessing.get_context("spawn").Process(target=work, args=(way,)).start()
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # who starts the tests may ignore it, as nohup does
     (FOLDER / "temporary").mkdir()
     if sys.argv[1] == "thread":
         thread = threading.Thread(target=start, args=("spawn",))

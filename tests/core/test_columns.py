@@ -48,7 +48,7 @@ def test_every_learner_takes_frames_of_pandas_and_polars_alike(name):
         learners.append(learner)
     same_state(*(learner.state_dict() for learner in learners))
     frame = rows(20, 9)[0]
-    assert learners[0].predict(frame) == learners[1].predict(pl.from_pandas(frame))
+    assert learners[0].predict(frame) == learners[1].predict(pl.DataFrame(frame.to_dict("list")))
 
 
 # What a row becomes, slowly: each number as it is, and a one for the category's input.
@@ -145,7 +145,7 @@ def test_declared_categories_get_an_input_each():
         (lambda f: f.assign(new=pd.Timestamp("2026-01-01")), "'new' is of datetime64"),
         (lambda f: f.assign(city=[["list"]] * 6), "the column 'city' has others"),
         (lambda f: f.iloc[:0], "got an empty batch"),
-        (lambda f: pl.from_pandas(f).lazy(), "not a LazyFrame"),
+        (lambda f: pl.DataFrame(f.to_dict("list")).lazy(), "not a LazyFrame"),
         (lambda f: pd.concat([f, f[["city"]]], axis=1), "two columns named 'city'"),
     ],
 )

@@ -228,7 +228,7 @@ def test_a_users_function_may_hold_objects_that_can_not_be_copied(tmp_path):
         ({"mirrored": 0.5}, "mirrored must be True or False, not 0.5"),
         (
             {"augmentation": "flop"},
-            "augmentation must be none or auto or shift or crop-flip or strong or .*, not 'flop'",
+            "augmentation must be none or auto or shift or crop-flip or affine or strong or .*, not 'flop'",
         ),
     ],
 )

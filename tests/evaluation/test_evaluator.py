@@ -19,7 +19,7 @@ class Given(Finetune):
 
 
 def given(*classes):
-    student = Given("mlp", hidden=2, device="cpu")
+    student = Given("mlp", hidden=2, device="cpu", missing_labels="class")
     for label in classes:
         student.observe(torch.zeros(1, 4), [label])
     return student

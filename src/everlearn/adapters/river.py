@@ -223,6 +223,8 @@ class CoPEClassifier(_RiverClassifier):
         `"none"`.
     calibration
         Fit probabilities to predictions of new samples: `"none"`, `"temperature"` or `"full"`.
+    whiten
+        Compare fixed features by their covariance within classes.
     standardise
         Scale every feature to mean 0 and standard deviation 1 over the samples seen so far.
     clip
@@ -280,6 +282,7 @@ class CoPEClassifier(_RiverClassifier):
         half_life: int | None = None,
         drift: str | None = None,
         calibration: str | None = None,
+        whiten: bool | None = None,
         standardise: bool | None = None,
         clip: float | None = None,
         threads: int = 1,

@@ -18,6 +18,7 @@ from everlearn.core.settings import Settings
 from everlearn.memory.class_means import ClassMeans
 from everlearn.memory.labels import Label
 from everlearn.networks import as_input, embedding_network
+from everlearn.training.sgd import NotFinite
 
 __all__ = ["FixedFeatureLearner", "FixedFeatureSettings"]
 
@@ -49,6 +50,10 @@ class FixedFeatureLearner(Learner):
         assert self.class_means is not None
         self.class_means.add(features, slots)
 
+    def must_be_finite(self) -> list[Tensor]:
+        """What shows whether all statistics are finite; of a matrix of squares, the diagonal is the largest."""
+        return [] if self.class_means is None else [self.class_means.means]
+
     def plan(self, labels: list[Label], keep: bool = True) -> Plan:
         """The slots of a batch, and the rows where it is stored; no replay."""
         self.invalidate()
@@ -62,6 +67,8 @@ class FixedFeatureLearner(Learner):
         if plan.keep is not None:
             with torch.no_grad():
                 self.add(self.features(as_input(self.prepared(x))), plan.slots)
+                if not all(bool(part.sum().isfinite()) for part in self.must_be_finite()):
+                    raise NotFinite
                 if self.memory is not None:
                     self.memory.write(x, plan.keep)
 

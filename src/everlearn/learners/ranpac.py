@@ -21,6 +21,7 @@ RIDGES = tuple(10.0**power for power in range(-8, 9))  # the paper's candidates
 HELD_OUT = 0.2  # the share of samples on which the ridge is chosen, as in the paper
 FIRST, GROWTH = 200, 1.5  # samples when the ridge is chosen, and how many times as many until the next time
 BLOCK = 256  # samples whose products are added to the Gram matrices together
+LARGEST = 1e38  # the ridge that is tried last; scores that need a larger one are NaN
 TEMPERATURE = 0.1  # of the probabilities: outputs are near 0 or 1
 
 
@@ -83,6 +84,12 @@ class RanPAC(FixedFeatureLearner):
         if grown:
             self._ridge, self._chosen_at = self._best_ridge(), self._samples()
 
+    def must_be_finite(self) -> list[Tensor]:
+        """The Gram matrices, and what will be added to them, too."""
+        assert self._held_out is not None
+        grams = self._grams.diagonal(dim1=1, dim2=2)
+        return [*super().must_be_finite(), self._held_out.means, grams, self._waiting[0].square()]
+
     def _random(self, features: Tensor) -> Tensor:
         return torch.relu(features @ self._projection)
 
@@ -126,10 +133,10 @@ class RanPAC(FixedFeatureLearner):
             ridge = self._ridge or float(gram.diagonal().mean()) or 1.0
             sums = _sums(self.class_means) + _sums(self._held_out)
             found = _solve(gram, sums, ridge)
-            while found is None:  # rounding made the matrix indefinite
+            while found is None and ridge < LARGEST:  # rounding made the matrix indefinite
                 ridge = 10 * ridge
                 found = _solve(gram, sums, ridge)
-            self._weights = found
+            self._weights = torch.full_like(sums, torch.nan) if found is None else found
         return self._weights
 
     def invalidate(self) -> None:

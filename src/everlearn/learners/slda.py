@@ -75,6 +75,10 @@ class SLDA(FixedFeatureLearner):
         self._counted += len(slots)
         self.class_means.means, self.class_means.counts = means, counts
 
+    def must_be_finite(self) -> list[Tensor]:
+        """The covariance, too."""
+        return [*super().must_be_finite(), self._scatter.diagonal()]
+
     def scores(self, x: Tensor) -> Tensor:
         """wᶜ·f + bᶜ with wᶜ = Λ μ_c and bᶜ = −μ_c·Λ μ_c / 2, where Λ = ((1 − ε) Σ + ε I)⁻¹."""
         weights, biases = self._weights()
