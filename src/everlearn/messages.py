@@ -10,8 +10,11 @@ from typing import Any
 __all__ = ["differing", "is_whole", "nearest"]
 
 
+MANY = 24  # known names, more than which are not listed beside the nearest one
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest known one, and all of them.
+    """The end of a message about an unknown name: the nearest known one, and all of them unless they are many.
 
     >>> "there is no learner 'cop'" + nearest("cop", ["cope", "gem"])
     "there is no learner 'cop'; did you mean 'cope'? (known: cope, gem)"
@@ -19,7 +22,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = list(known)
     close = difflib.get_close_matches(str(name).lower(), known, 1, 0.4)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{hint} (known: {', '.join(known)})"
+    return hint if close and len(known) > MANY else f"{hint} (known: {', '.join(known)})"
 
 
 def differing(here: Any, there: Any) -> tuple[Any, Any]:

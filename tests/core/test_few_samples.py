@@ -164,3 +164,13 @@ def test_a_network_that_has_diverged_says_so():
         learner.network[-1].weight.fill_(math.nan)
     with pytest.raises(Diverged):
         learner.predict(rows(1))
+
+
+def test_a_single_sample_that_is_a_negative_view_is_predicted():
+    learner = CoPE("mlp", hidden=8, memory_size=8, device="cpu")
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    negative = torch.complex(torch.zeros(6, 4), -x).conj().imag
+    assert negative.is_neg() and torch.equal(negative, x)
+    for _ in range(2):
+        learner.observe(negative, ["a", "b"] * 3)
+    assert learner.predict(negative[:1]) == learner.predict(x[:1])

@@ -120,3 +120,23 @@ def test_a_truncated_file_is_refused(saved, share):
     cut.write_bytes(content[: int(share * len(content))])
     with pytest.raises(CheckpointError):
         load(cut, device="cpu")
+
+
+FORGED = {
+    "a memory that has forgotten more than it has room for": ("memory.forgotten", lambda part: part + 100),
+    "a scale of more samples than can be counted": (
+        "standardisation.count",
+        lambda part: part * 0 + 2**63 - 1,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_forged_count_is_refused(what):
+    name, forge = FORGED[what]
+    learner = make("reservoir")
+    learner.observe(torch.randn(4, 6), ["a", "b", "a", "b"])
+    before = learner.state_dict()
+    with pytest.raises(CheckpointError, match="can't be loaded"):
+        learner.load_state_dict(before | {name: forge(before[name])})
+    assert same_state(before, learner.state_dict())

@@ -227,3 +227,11 @@ def test_an_interrupt_while_the_threads_are_given_back_leaves_no_count_active(mo
     with pytest.raises(KeyboardInterrupt), computing_with(2):
         pass
     assert not threads_module._active
+
+
+def test_a_huge_batch_in_batch_norm_does_not_block_the_next_ones():
+    network = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.BatchNorm1d(8), nn.Linear(8, 4))
+    learner = find("cope+")(network, memory_size=12, device="cpu")
+    learner.observe(torch.full((6, 6), 1e12), ["a", "b", "c"] * 2)
+    learner.observe(torch.randn(8, 6, generator=torch.Generator().manual_seed(0)), ["a", "b"] * 4)
+    assert learner.batches == 2

@@ -36,7 +36,7 @@ Rows = NDArray[np.float32]
 def scores_of_one(learner: Learner, x: Any) -> Rows | None:
     """The calibrated scores of a single sample, `[1, classes]`; None if torch is needed, or for an error message."""
     plain = isinstance(x, Tensor) and x.layout is torch.strided and x.is_cpu and x.dtype == torch.float32
-    if plain and not x.requires_grad and not x.is_nested:
+    if plain and not (x.requires_grad or x.is_nested or x.is_neg()):
         x = x.numpy()
     shape = learner.sample_shape
     if type(x) is not np.ndarray or x.shape[:1] != (1,) or x.shape[1:] != shape or x.dtype not in FLOATS:
@@ -57,7 +57,7 @@ def scores_of_one(learner: Learner, x: Any) -> Rows | None:
 
 def scores_of_new(learner: Learner, x: Tensor) -> list[Rows] | None:
     """The scores of a few samples by each network that predicts, the current weights first; None: torch is needed."""
-    few = len(x) <= FEW and x.dtype == torch.float32 and x.is_cpu
+    few = len(x) <= FEW and x.dtype == torch.float32 and x.is_cpu and not x.is_neg()
     return _scores(learner, x.numpy()) if few else None
 
 

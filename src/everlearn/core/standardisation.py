@@ -133,7 +133,9 @@ class Standardisation:
 
 
 def _is_valid(count: int, mean: Tensor, variance: Tensor) -> Any:
-    return count >= 0 and mean.isfinite().all() and variance.isfinite().all() and (variance >= 0).all()
+    return (
+        0 <= count < 2**62 and mean.isfinite().all() and variance.isfinite().all() and (variance >= 0).all()
+    )
 
 
 def prepared_samples(learner: Learner, x: Tensor) -> Tensor:

@@ -92,6 +92,10 @@ class ReservoirMemory(ReplayMemory):
             raise ValueError(
                 f"a memory of size {self.size} that saw {self.seen} samples can't hold {samples} exemplars"
             )
+        if min(self._vacant, self._passed) < 0 or samples + self._vacant > self.size:
+            raise ValueError(
+                f"a memory of size {self.size} with {samples} exemplars can't have forgotten {self._vacant} more"
+            )
         self._slots[:samples] = index["slots"]
 
     # Forget and merge.
