@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -127,14 +128,22 @@ def test_wandb_gets_settings_and_curves_in_an_offline_run(tmp_path: Path, monkey
         monkeypatch.setenv(f"WANDB_{name}", value)
     result = run(Finetune(hidden=16, seed=1), stream(), track="wandb:papers")
     (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    log, settings, curve = DataStore(), {}, []
-    log.open_for_scan(str(file))
-    while (content := log.scan_data()) is not None:
-        record = Record.FromString(content)
-        settings |= {each.key: json.loads(each.value_json) for each in record.run.config.update}
-        found = {"".join(each.nested_key): json.loads(each.value_json) for each in record.history.item}
-        curve += [(found["samples"], found["accuracy"])] if found else []
-    log._fp.close()  # `DataStore.close` is for writers
+
+    def written():
+        log, settings, curve = DataStore(), {}, []
+        log.open_for_scan(str(file))
+        while (content := log.scan_data()) is not None:
+            record = Record.FromString(content)
+            settings |= {each.key: json.loads(each.value_json) for each in record.run.config.update}
+            found = {"".join(each.nested_key): json.loads(each.value_json) for each in record.history.item}
+            curve += [(found["samples"], found["accuracy"])] if found else []
+        log._fp.close()  # `DataStore.close` is for writers
+        return settings, curve
+
+    deadline = time.monotonic() + 30  # another process writes the file
+    while len(written()[1]) < len(result.history) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    settings, curve = written()
     assert curve == [(each.samples, each.accuracy) for each in result.history]
     assert settings["learner"] == "finetune" and settings["hidden"] == 16
 
