@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["differing", "is_whole", "nearest"]
 
 
-MANY = 24  # known names, more than which are not listed beside the nearest one
+LONGEST = 300  # characters of all known names, beyond which the nearest one stands alone
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -22,7 +22,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = list(known)
     close = difflib.get_close_matches(str(name).lower(), known, 1, 0.4)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return hint if close and len(known) > MANY else f"{hint} (known: {', '.join(known)})"
+    listed = ", ".join(known)
+    return hint if close and len(listed) > LONGEST else f"{hint} (known: {listed})"
 
 
 def differing(here: Any, there: Any) -> tuple[Any, Any]:
