@@ -6,8 +6,8 @@ import torch
 
 from everlearn import arrays
 from everlearn.cli import main
+from everlearn.core.arguments import as_device
 from everlearn.core.rejection import Known
-from everlearn.core.validation import as_device
 from everlearn.experiments import environment
 from everlearn.experiments.estimate import seconds
 from everlearn.experiments.job import Job

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from everlearn.core.plan import Plan
-from everlearn.networks import as_input, to_unit_length
 from everlearn.randomness import DrawFrom
 from everlearn.training.cuda_graph import Captured, Graphed
 from everlearn.training.finite_guard import FiniteGuard
@@ -23,10 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "changing_parts",
-    "fit_embedding",
+    "invalidate",
     "learn_batch",
     "learnt_tensors",
     "make_graphs",
+    "predictor",
     "settle",
     "tensors_replaced",
     "weights",
@@ -94,6 +94,13 @@ def learnt_tensors(learner: Learner) -> list[Tensor]:
     return held if learner.average is None else [*held, *learner.average.means]
 
 
+def invalidate(learner: Learner) -> None:
+    """Drop values computed from the weights, the memory or the classes: these are about to change."""
+    learner.rejection = None
+    if learner.prototype_memory is not None:
+        learner.prototype_memory.invalidate()
+
+
 def tensors_replaced(learner: Learner) -> None:
     """Drop the CUDA graphs, after tensors that `learn` uses were replaced."""
     if learner.graphs is not None:
@@ -104,6 +111,11 @@ def settle(learner: Learner) -> None:
     """Wait until a GPU has learnt the last batch; raise a NotFinite if it was refused there."""
     if learner.graphs is not None:
         learner.graphs.settle()
+
+
+def predictor(learner: Learner) -> Any:
+    """The network used for predictions: the averaged one, if there is one."""
+    return learner.network if learner.average is None else learner.average.network
 
 
 def learn_batch(learner: Learner, x: Tensor, plan: Plan) -> None:
@@ -127,22 +139,3 @@ def learn_batch(learner: Learner, x: Tensor, plan: Plan) -> None:
     buffers = () if learner.device.type == "cuda" else learner.traits.finite_buffers
     if not math.isfinite(sum(float(part.sum()) for part in buffers)):
         raise NotFinite
-
-
-def fit_embedding(
-    learner: Learner, x: Tensor, loss: Any, weights: Tensor | None = None, **arguments: Any
-) -> Tensor:
-    """One SGD step on a loss of the unit-length embeddings of x; returns the embeddings before the step.
-
-    loss: a function of the embeddings and these arguments, with a closed-form `gradient`, as `ppp_loss` has.
-    weights: how much the gradient of each sample counts, `[samples, 1]`.
-    """
-    forward = learner.sgd.forward(as_input(x))
-    features, lengths = to_unit_length(forward.output)
-    if not learner.parameters:  # a fixed embedding
-        return features
-    slope = loss.gradient(features, **arguments)
-    if weights is not None:
-        slope = slope * weights
-    forward.descend((slope - features * (features * slope).sum(1, keepdim=True)) / lengths)
-    return features

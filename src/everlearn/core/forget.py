@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from everlearn.memory.labels import Label, as_labels, shortened
@@ -14,7 +15,7 @@ from everlearn.transaction import atomic
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["copy_before_writing", "drop_class", "forget_label"]
+__all__ = ["copy_before_writing", "drop_class", "forget_label", "memory_edited"]
 
 
 @atomic
@@ -48,6 +49,10 @@ def drop_class(learner: Learner, slot: int) -> None:
         average = average.copy()
         average.forget(slot)
         learner.average = WeightAverage(learner.network, average)
+
+
+def memory_edited(learner: Learner, kept: NDArray[np.int64]) -> None:
+    """Called after samples of the memory were removed or relabelled; kept: which of those before are left."""
 
 
 def copy_before_writing(learner: Learner) -> None:

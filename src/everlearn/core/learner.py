@@ -1,54 +1,43 @@
 """The base class of all learners.
 
 `observe` works on the host: it checks the input, maps labels to slots, makes the plan (what is replayed and what is
-stored), and moves data to the device. `step` is the method itself, in tensor operations only.
-
-The rest is in the files next to this one: validation, setup, prediction, delayed_labels, forget, merge, state.
+stored), and moves data to the device. There `learn` calls `step` for each iteration: the method itself, in tensor
+operations only. The rest is in the files next to this one: validation, setup, prediction, forget, merge, state, ...
 """
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from everlearn.core import (
-    class_means,
-    delayed_labels,
-    display,
-    execution,
-    prediction,
-    setup,
-    softmax,
-    state,
-    validation,
-)
+from everlearn.core import delayed_labels, display, execution, prediction, setup, softmax, state, validation
+from everlearn.core.arguments import as_device, as_seed, check_network
 from everlearn.core.calibration import Calibration
 from everlearn.core.columns import Columns, encode
 from everlearn.core.delayed_labels import WaitingSamples
 from everlearn.core.drift import Drift, alarm
 from everlearn.core.export import export_predictor
-from everlearn.core.forget import drop_class, forget_label
+from everlearn.core.forget import drop_class, forget_label, memory_edited
 from everlearn.core.images import ImageChanges
 from everlearn.core.input_kind import Options
 from everlearn.core.locking import LearnerLock
-from everlearn.core.merge import merge_learner, merge_memory
-from everlearn.core.plan import Plan, draw_replay, plan_batch, replay_size
+from everlearn.core.merge import check_merge, merge_learner, merge_memory
+from everlearn.core.plan import Plan
 from everlearn.core.prediction import NotLearntYet
 from everlearn.core.rejection import Known
-from everlearn.core.row_selection import select_rows
 from everlearn.core.settings import Settings, make_settings
 from everlearn.core.signature import describe
-from everlearn.core.snapshot import take_snapshot
+from everlearn.core.snapshot import copy_for_snapshot, take_snapshot
 from everlearn.core.standardisation import Standardisation, prepared_samples
 from everlearn.encoders import as_encoder
+from everlearn.memory.base import Integers
 from everlearn.memory.labels import Label, LabelTable
 from everlearn.memory.prototypes import Prototypes
+from everlearn.networks import as_input, to_unit_length
 from everlearn.streams.horizon import Horizon
 from everlearn.training.averaging import WeightAverage
 from everlearn.training.sgd import SGD
@@ -119,9 +108,8 @@ class Learner(ABC):
         **settings: Any,
     ) -> None:
         self.settings = make_settings(self.Settings, settings, type(self).__name__)
-        self.seed = validation.as_seed(seed)
-        self.device = validation.as_device(device)
-        validation.check_network(network)
+        self.seed, self.device = as_seed(seed), as_device(device)
+        check_network(network)
         self.given = network
         self.encoder = as_encoder(encoder)
         self.parameters: list[Tensor] = []
@@ -143,41 +131,47 @@ class Learner(ABC):
         x: a tensor or array, sparse rows, or a DataFrame of pandas or polars.
         sample_weight: how much each sample counts in the loss: 2 is the sample twice, 0 leaves it out.
         """
-        x, labels, new = validation.check_batch(self, x, y, "observe")
-        weights = None
-        if sample_weight is not None or None in labels:
-            x, labels, new, weights = select_rows(self, x, labels, sample_weight, "observe")
-            if not labels:
-                return
-        validation.try_forward(self, x)
-        self.check_task(t, "observe")
-        setup.prepare_classes(self, x, new)
-        setup.note_new_samples(self, x, labels)
-        plan = self.plan(labels)
-        if weights is not None:
-            plan = dataclasses.replace(plan, weights=weights)
-        self.count(len(x))
-        execution.learn_batch(self, x, plan)
+        x, labels, new, weights = validation.checked_batch(self, x, y, t, sample_weight, "observe")
+        if labels:
+            setup.prepare_classes(self, x, new)  # the network, from the first batch; room for new labels
+            setup.note_new_samples(self, x, labels)  # for calibration, drift and standardisation, if any
+            plan = self.plan(labels).weighted(weights)
+            self.count(len(x))
+            execution.learn_batch(self, x, plan)  # `learn`, on the device; on a GPU as a CUDA graph
 
     @atomic
     def revisit(self, x: Any, y: Any, t: Any = None, sample_weight: Any = None) -> None:
         """Learn again from a batch of the current horizon. Nothing is stored or counted."""
-        x, labels, new = validation.check_batch(self, x, y, "revisit")
-        weights = None
-        if sample_weight is not None or None in labels:
-            x, labels, new, weights = select_rows(self, x, labels, sample_weight, "revisit")
-            if not labels:
-                return
-        validation.try_forward(self, x)
-        validation.check_known(self, new)
-        self.check_task(t, "revisit")
-        plan = self.plan(labels, keep=False)
-        execution.learn_batch(
-            self, x, plan if weights is None else dataclasses.replace(plan, weights=weights)
-        )
+        x, labels, _, weights = validation.checked_batch(self, x, y, t, sample_weight, "revisit")
+        if labels:
+            execution.learn_batch(self, x, self.plan(labels, keep=False).weighted(weights))
 
     def end_horizon(self) -> None:
         """Called at the end of each horizon D_t."""
+
+    def plan(self, labels: list[Label], keep: bool = True) -> Plan:
+        """What the host decides for a batch: the replay of each iteration and, if `keep`, the rows that store it."""
+        self.invalidate()
+        slots = np.array(self.labels.slots(labels))
+        if self.memory is None:
+            return Plan(slots)
+        draws = [self.draw_replay(len(slots)) for _ in range(self.settings.iterations)]
+        rows, old_slots, *extra = (np.array(parts) for parts in zip(*draws, strict=True))
+        kept = self.memory.admit(slots) if keep else None
+        if kept is not None and self.device.type == "cpu" and kept.min() >= self.memory.size:
+            kept = None  # nothing to store; a CUDA graph has fixed shapes, and writes to the last row instead
+        both = len(slots) + rows.shape[1]
+        changes = () if self.images is None else self.images.draw(self.generator, len(rows), both)
+        age = None if self.average is None else np.array([self.batches - self.newest])
+        return Plan(slots, rows, old_slots, kept, changes, age, extra=tuple(extra))
+
+    def draw_replay(self, batch: int) -> tuple[Integers, ...]:
+        """Rows and slots of the exemplars replayed in one iteration; any further integers are passed to `step`."""
+        return tuple(self.memory.draw(self.replay_size(batch)))
+
+    def replay_size(self, batch: int) -> int:
+        """How many exemplars are drawn for each iteration on a batch of this size."""
+        return getattr(self.settings, "replayed", None) or max(batch, self.options.replayed or 0)
 
     def learn(self, x: Tensor, plan: Plan) -> None:
         """Everything done with one batch on the device, in tensor operations only: a CUDA graph captures this."""
@@ -209,13 +203,25 @@ class Learner(ABC):
         x, slots: the batch B_n and its classes. replay: the same two of B_M, if there is a memory.
         """
 
+    def fit_embedding(self, x: Tensor, loss: Any, weights: Tensor | None = None, **arguments: Any) -> Tensor:
+        """One SGD step on a loss of the unit-length embeddings of x; returns the embeddings before the step.
+
+        loss: a function of the embeddings and these arguments, with a closed-form `gradient`, as `ppp_loss` has.
+        weights: how much the gradient of each sample counts, `[samples, 1]`.
+        """
+        forward = self.sgd.forward(as_input(x))
+        features, lengths = to_unit_length(forward.output)
+        if not self.parameters:  # a fixed embedding
+            return features
+        slope = loss.gradient(features, **arguments)
+        if weights is not None:
+            slope = slope * weights
+        # Back through the division by the length, then through the network, and a step.
+        forward.descend((slope - features * (features * slope).sum(1, keepdim=True)) / lengths)
+        return features
+
     def after_steps(self, plan: Plan, outcomes: list[Any]) -> None:
         """Called after the last iteration on a batch, in tensor operations only."""
-
-    def count(self, samples: int) -> None:
-        """Count an observed batch."""
-        self.batches += 1
-        self.samples += samples
 
     # For use in `step`. Those of a softmax head are in softmax.py.
     logits = softmax.logits
@@ -223,13 +229,8 @@ class Learner(ABC):
     descend = softmax.descend
     prepared = prepared_samples
     seeded = setup.seeded
-    weights = execution.weights
-    fit_embedding = execution.fit_embedding
-
-    @property
-    def predictor(self) -> Any:
-        """The network used for predictions: the averaged one, if there is one."""
-        return self.network if self.average is None else self.average.network
+    weights = execution.weights  # of samples, by `sample_weight` and `new_share`; None if all count the same
+    predictor = property(execution.predictor)  # the network that predicts: the averaged one, if there is one
 
     # For users. These are functions of a learner, in the files beside this one.
     predict = prediction.predict
@@ -257,9 +258,9 @@ class Learner(ABC):
         return self.labels.labels
 
     # For methods to override. These defaults are functions of a learner, too.
-    scores = softmax.scores
-    scores_with = softmax.scores_with
-    scores_of = softmax.scores_of
+    scores = softmax.scores  # of samples: scores_of(predictor(x))
+    scores_with = softmax.scores_with  # of samples, by another network
+    scores_of = softmax.scores_of  # from the output of the network
     features = softmax.features
     install = softmax.install
     check_task = validation.check_task
@@ -271,32 +272,18 @@ class Learner(ABC):
     prepare_network = setup.prepare_network
     forget_class = drop_class
     merge_from = merge_memory
-    refresh_means = class_means.refresh_means
     make_memory = setup.make_memory
+    count = setup.count
     build = setup.build_trunk
     open_classes = setup.open_classes
     changing_parts = execution.changing_parts
     learnt_tensors = execution.learnt_tensors
     tensors_replaced = execution.tensors_replaced
     settle = execution.settle
-    plan = plan_batch
-    draw_replay = draw_replay
-    replay_size = replay_size
     extra_state = state.extra_state
     restore_extra = state.restore_extra
     footprint = state.footprint
-
-    def memory_edited(self, kept: NDArray[np.int64]) -> None:
-        """Called after samples of the memory were removed or relabelled; kept: which of those before are left."""
-
-    def check_merge(self, other: Any) -> None:
-        """Raise a ValueError if the method can't merge this learner."""
-
-    def copy_for_snapshot(self, frozen: Any) -> None:
-        """Give the copy `frozen`, which has no memory, its own version of anything else that predictions use."""
-
-    def invalidate(self) -> None:
-        """Drop values computed from the weights, the memory or the classes: these are about to change."""
-        self.rejection = None
-        if self.prototype_memory is not None:
-            self.prototype_memory.invalidate()
+    memory_edited = memory_edited
+    check_merge = check_merge
+    copy_for_snapshot = copy_for_snapshot
+    invalidate = execution.invalidate

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from everlearn.core.class_means import refresh_means
 from everlearn.core.forget import copy_before_writing
 from everlearn.core.locking import synchronized
 from everlearn.core.state import identity
@@ -22,7 +23,7 @@ from everlearn.transaction import atomic
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["merge_learner", "merge_memory"]
+__all__ = ["check_merge", "merge_learner", "merge_memory"]
 
 # The tensors of a state with a value for each input, which the columns give a meaning.
 ENCODED = ("memory.samples", "standardisation.mean", "standardisation.variance", "asked.samples")
@@ -91,7 +92,11 @@ def merge_memory(learner: Learner, other: Any, slots: NDArray[np.int64]) -> None
     if learner.standardisation is not None:
         learner.standardisation.merge(other.standardisation)
     learner.newest += other.batches  # they count from now on, but this network has not learnt from them
-    learner.refresh_means()
+    refresh_means(learner)
+
+
+def check_merge(learner: Learner, other: Any) -> None:
+    """Raise a ValueError if the method can't merge this learner."""
 
 
 def _check(learner: Learner, other: Learner) -> None:

@@ -1,4 +1,4 @@
-"""What the host decides for a batch before the device learns from it."""
+"""The structure that holds what `Learner.plan` decides for a batch, on the host and on the device."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import dataclasses
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from everlearn.core.settings import ReplaySettings
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
-    from everlearn.memory.labels import Label
 
-__all__ = ["Plan", "draw_replay", "plan_batch", "plan_shape", "replay_size"]
+__all__ = ["Plan", "plan_shape"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +41,10 @@ class Plan:
     """how much each sample of the batch counts in the loss, `[batch]`; None if all count the same"""
     extra: tuple[Any, ...] = ()
     """integers that `draw_replay` gives besides rows and slots, `[iterations, ...]` each"""
+
+    def weighted(self, weights: Any) -> Plan:
+        """The plan with these weights of the samples, if there are any."""
+        return self if weights is None else dataclasses.replace(self, weights=weights)
 
     def arrays(self) -> list[Any]:
         """All arrays, in the order of the fields."""
@@ -98,35 +99,3 @@ def plan_shape(learner: Learner, batch: int) -> tuple[Hashable, ...]:
         settings.mixing > 0,
         bool(settings.averaging),
     )
-
-
-def plan_batch(learner: Learner, labels: list[Label], keep: bool = True) -> Plan:
-    """Decide what is done with a batch: the replay of each iteration, and the rows where samples are stored.
-
-    labels: of the batch, each with a slot. keep: whether the batch is stored.
-    """
-    learner.invalidate()
-    slots = np.array(learner.labels.slots(labels))
-    if learner.memory is None:
-        return Plan(slots)
-    iterations = learner.settings.iterations
-    draws = [learner.draw_replay(len(slots)) for _ in range(iterations)]
-    rows, old_slots, *extra = (np.array(parts) for parts in zip(*draws, strict=True))
-    kept = learner.memory.admit(slots) if keep else None
-    if kept is not None and learner.device.type == "cpu" and kept.min() >= learner.memory.size:
-        kept = None  # nothing to store; a CUDA graph has fixed shapes, and writes to the last row instead
-    both = len(slots) + rows.shape[1]
-    changes = () if learner.images is None else learner.images.draw(learner.generator, iterations, both)
-    age = None if learner.average is None else np.array([learner.batches - learner.newest])
-    return Plan(slots, rows, old_slots, kept, changes, age, extra=tuple(extra))
-
-
-def draw_replay(learner: Learner, batch: int) -> tuple[NDArray[np.int64], ...]:
-    """Rows and slots of the exemplars replayed in one iteration; any further integers are passed to `step`."""
-    drawn: tuple[NDArray[np.int64], ...] = learner.memory.draw(learner.replay_size(batch))
-    return drawn
-
-
-def replay_size(learner: Learner, batch: int) -> int:
-    """How many exemplars are drawn for each iteration on a batch of this size."""
-    return getattr(learner.settings, "replayed", None) or max(batch, learner.options.replayed or 0)

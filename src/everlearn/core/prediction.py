@@ -60,7 +60,7 @@ def embed(learner: Learner, x: Any) -> Tensor:
 
 
 def scored(learner: Learner, x: Any, method: str = "predict") -> Array:
-    """The scores of samples, `[samples, classes]`; with `mirrored`, the mean over each image and its mirror image.
+    """The learner's `scores` of samples, `[samples, classes]`; with `mirrored`, the mean with those of mirror images.
 
     method: the name of the called method, for error messages.
     """

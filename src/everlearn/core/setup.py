@@ -36,6 +36,7 @@ __all__ = [
     "add_classes",
     "begin",
     "build_trunk",
+    "count",
     "note_new_samples",
     "prepare_classes",
     "prepare_network",
@@ -98,6 +99,12 @@ def note_new_samples(learner: Learner, x: Tensor, labels: list[Label]) -> None:
             learner.calibration.record(scores, slots)
     if learner.standardisation is not None:
         learner.standardisation.update(x)
+
+
+def count(learner: Learner, samples: int) -> None:
+    """Count an observed batch."""
+    learner.batches += 1
+    learner.samples += samples
 
 
 def begin(learner: Learner, x: Tensor) -> None:

@@ -19,7 +19,7 @@ from everlearn.memory.labels import Label, LabelTable
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["Snapshot", "take_snapshot"]
+__all__ = ["Snapshot", "copy_for_snapshot", "take_snapshot"]
 
 
 class Snapshot:
@@ -93,3 +93,7 @@ def take_snapshot(learner: Learner) -> Snapshot:
         prediction.evaluate(learner, lambda: prediction_prototypes(learner))  # the copy has no memory
     frozen.prototype_memory = copy.deepcopy(learner.prototype_memory, dict(shared))
     return Snapshot(frozen, learner.exemplars())
+
+
+def copy_for_snapshot(learner: Learner, frozen: Any) -> None:
+    """Give the copy `frozen`, which has no memory, its own version of anything else that predictions use."""

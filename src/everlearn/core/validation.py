@@ -10,32 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from everlearn.core.columns import rows_of
 from everlearn.core.images import ImageChanges
-from everlearn.core.row_selection import labels_of, new_labels
+from everlearn.core.row_selection import labels_of, new_labels, select_rows
 from everlearn.core.sparse import dense, is_sparse
 from everlearn.core.table import is_frame
 from everlearn.encoders import Features
 from everlearn.memory.labels import Label, shortened
-from everlearn.networks import as_input, check_name
+from everlearn.networks import as_input
 from everlearn.randomness import DrawFrom
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
 __all__ = [
-    "as_device",
     "as_samples",
-    "as_seed",
     "as_task",
     "check_batch",
-    "check_known",
-    "check_network",
     "check_room",
     "check_samples",
     "check_tensor",
+    "checked_batch",
     "encoded",
     "probe",
     "try_forward",
@@ -87,6 +85,27 @@ def check_batch(
     return x, labels, new
 
 
+def checked_batch(
+    learner: Learner, x: Any, y: Any, t: Any, sample_weight: Any, method: str
+) -> tuple[Tensor, list[Label], list[Label], NDArray[np.float32] | None]:
+    """The rows of a batch that `observe` or `revisit` learns: samples, labels, the new ones of these, and weights.
+
+    Whatever is wrong with the batch raises an error here, before anything is learnt. Without labels there is nothing
+    to learn.
+    """
+    x, labels, new = check_batch(learner, x, y, method)
+    weights = None
+    if sample_weight is not None or None in labels:
+        x, labels, new, weights = select_rows(learner, x, labels, sample_weight, method)
+    if labels:
+        try_forward(learner, x)
+        if new and method == "revisit":
+            name = type(learner).__name__
+            raise ValueError(f"{name}.revisit got the label {shortened(new[0])}, which was never observed")
+        learner.check_task(t, method)
+    return x, labels, new, weights
+
+
 def check_room(learner: Learner, classes: int) -> None:
     """Raise a ValueError if the memory can't store an exemplar of each of this many classes."""
     room = getattr(learner.settings, "memory_size", classes)
@@ -110,13 +129,6 @@ def try_forward(learner: Learner, x: Tensor) -> None:
     if callable(getattr(learner.settings, "augmentation", None)):
         with DrawFrom(torch.Generator()):
             ImageChanges.own_view(learner.settings.augmentation, x.to(learner.device, copy=True))
-
-
-def check_known(learner: Learner, new: list[Label]) -> None:
-    """Raise a ValueError if a batch that is revisited has new labels."""
-    if new:
-        name = type(learner).__name__
-        raise ValueError(f"{name}.revisit got the label {shortened(new[0])}, which was never observed")
 
 
 def check_task(learner: Learner, t: Any, method: str) -> int | None:
@@ -152,49 +164,6 @@ def as_task(t: Any, where: str) -> int:
     if abs(task) > LARGEST_TASK:
         raise ValueError(f"{where} takes a t of at most 64 bits, not one of {task.bit_length()}")
     return task
-
-
-def as_device(name: Any) -> torch.device:
-    """The torch device with this name, if it is available; `auto` is an NVIDIA GPU if there is one, else the CPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError, ValueError, OverflowError):
-        raise ValueError(
-            f"device is auto, cpu, cuda, mps or another of torch's, not {shortened(name)}"
-        ) from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        found = torch.cuda.device_count() or "no"
-        raise ValueError(f"device is {name!r}, but torch finds {found} NVIDIA GPU here: use auto or cpu")
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise ValueError(f"device is {name!r}, but torch finds no Apple GPU here: use auto or cpu")
-    return device
-
-
-def as_seed(seed: Any) -> int:
-    """A seed as an int."""
-    try:
-        torch.Generator().manual_seed(operator.index(seed))
-    except (TypeError, RuntimeError, ValueError):
-        raise ValueError(f"a seed is a whole number of at most 64 bits, not {shortened(seed)}") from None
-    return operator.index(seed)
-
-
-def check_network(network: Any) -> None:
-    """Raise a ValueError for an unknown name, another object than a module, or a module that can't be saved."""
-    if isinstance(network, nn.Module):
-        for name, part in network.state_dict().items():
-            if not isinstance(part, Tensor):
-                raise ValueError(
-                    f"the network's {name} is of type {type(part).__name__}, but a learner saves only tensors: "
-                    "let get_extra_state return a tensor"
-                )
-    if isinstance(network, str):
-        check_name(network)
-    elif not isinstance(network, nn.Module):
-        made = f"the class {network.__name__}, give an object" if isinstance(network, type) else repr(network)
-        raise ValueError(f"a network is a name or an nn.Module, not {made}")
 
 
 def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from everlearn.core.validation import as_device
+from everlearn.core.arguments import as_device
 from everlearn.experiments.runner import Backend
 from everlearn.experiments.store import STORE
 

@@ -105,13 +105,14 @@ class CoPE(Learner):
         """One SGD step on the PPP-loss of B = B_n ∪ B_M; returns the embeddings of B before the step."""
         old, old_slots = replay
         both, slots = torch.cat([x, old]), torch.cat([slots, old_slots])
+        weights = self.weights(len(x), len(old))
         if self.settings.learn_prototypes and not self.options.class_means:
-            return fit_with_prototypes(self, both, slots, self.weights(len(x), len(old)))
+            return fit_with_prototypes(self, both, slots, weights)
         prototypes, seen = self.prototype_memory.in_use()
         return self.fit_embedding(
             both,
             ppp_loss,
-            self.weights(len(x), len(old)),
+            weights,
             slots=slots,
             prototypes=prototypes,
             temperature=self.settings.temperature,
@@ -141,6 +142,7 @@ class CoPE(Learner):
         """f·p^c/τ for each class seen; the nearest prototype has the largest score."""
         if self.options.whiten:
             return whitened_scores(self, output, self.settings.temperature)
+        # The evolving p^c, unless settings ask for means of features in their place.
         prototypes = in_type_of(output, prediction_prototypes(self))
         return unit_rows(output) @ prototypes.T / self.settings.temperature
 

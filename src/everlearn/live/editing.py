@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from everlearn.checkpoint import State
+from everlearn.core.class_means import refresh_means
 from everlearn.core.forget import copy_before_writing
 from everlearn.core.learner import Learner
 from everlearn.core.setup import prepare_classes
@@ -124,7 +125,7 @@ def _edit(learner: Learner, order: Integers, slots: Integers, waiting: Sequence[
             forgotten = [labels[slot] for slot in np.setdiff1d(before, after).tolist()]
             for label in forgotten:
                 learner.forget(label)
-        learner.refresh_means()
+        refresh_means(learner)
     return forgotten
 
 
@@ -164,7 +165,7 @@ def rebuild(learner: Learner) -> None:
         for _ in range(max(PASSES, -(-STEPS * BATCH // len(labels)))):
             for part in torch.split(torch.randperm(len(labels), generator=twin.generator), BATCH):
                 twin.revisit(Features(samples[part.to(samples.device)]), [labels[i] for i in part.tolist()])
-        twin.refresh_means()
+        refresh_means(twin)
     learner.load_state_dict(_with_counts_of(learner, twin.state_dict()))
 
 

@@ -5,6 +5,7 @@ keys and remembers the largest key it ever dropped; only samples with larger key
 are always a uniform sample of all its samples: while it fills, after a new class has reduced the quota, and after
 the quota has grown again.
 
+This is the index. The samples are rows of one tensor on the device, that `recall` reads and `write` writes (base.py).
 What rarely happens to the index is in class_balanced_changes.py: another quota, forgetting, merging, saving.
 """
 

@@ -13,7 +13,7 @@ from everlearn.transaction import assign
 if TYPE_CHECKING:
     from everlearn.memory.prototypes import Prototypes
 
-__all__ = ["add", "empty", "forget", "recompute", "resize", "restore", "state"]
+__all__ = ["add", "empty", "forget", "nbytes", "recompute", "resize", "restore", "state"]
 
 
 SMALLEST = 16  # prototypes that there is room for at first; the room doubles when it is full
@@ -93,6 +93,12 @@ def recompute(prototypes: Prototypes, features: Tensor, slots: Tensor, renormali
     means = sums / sizes.clamp(min=1)
     means = normalize(means, dim=1) if renormalise else means
     assign(prototypes.vectors, slice(count), torch.where(sizes > 0, means, prototypes.vectors[:count]))
+
+
+def nbytes(prototypes: Prototypes) -> int:
+    """Bytes held."""
+    parts = (prototypes.vectors, prototypes.seen, prototypes.from_exemplars, prototypes.scatter)
+    return sum(part.nbytes for part in parts if part is not None)
 
 
 def state(prototypes: Prototypes) -> dict[str, Tensor]:

@@ -88,12 +88,8 @@ class Prototypes:
         if not self.keeps_means:
             self.from_exemplars = None
 
-    def nbytes(self) -> int:
-        """Bytes held."""
-        parts = (self.vectors, self.seen, self.from_exemplars, self.scatter)
-        return sum(part.nbytes for part in parts if part is not None)
-
     add = changes.add
+    nbytes = changes.nbytes
     state = changes.state
     restore = changes.restore
     forget = changes.forget

@@ -1,0 +1,57 @@
+"""Validation of what a learner is made with: its network, seed and device."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from everlearn.memory.labels import shortened
+from everlearn.networks import check_name
+
+__all__ = ["as_device", "as_seed", "check_network"]
+
+
+def as_device(name: Any) -> torch.device:
+    """The torch device with this name, if it is available; `auto` is an NVIDIA GPU if there is one, else the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"device is auto, cpu, cuda, mps or another of torch's, not {shortened(name)}"
+        ) from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        found = torch.cuda.device_count() or "no"
+        raise ValueError(f"device is {name!r}, but torch finds {found} NVIDIA GPU here: use auto or cpu")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ValueError(f"device is {name!r}, but torch finds no Apple GPU here: use auto or cpu")
+    return device
+
+
+def as_seed(seed: Any) -> int:
+    """A seed as an int."""
+    try:
+        torch.Generator().manual_seed(operator.index(seed))
+    except (TypeError, RuntimeError, ValueError):
+        raise ValueError(f"a seed is a whole number of at most 64 bits, not {shortened(seed)}") from None
+    return operator.index(seed)
+
+
+def check_network(network: Any) -> None:
+    """Raise a ValueError for an unknown name, another object than a module, or a module that can't be saved."""
+    if isinstance(network, nn.Module):
+        for name, part in network.state_dict().items():
+            if not isinstance(part, Tensor):
+                raise ValueError(
+                    f"the network's {name} is of type {type(part).__name__}, but a learner saves only tensors: "
+                    "let get_extra_state return a tensor"
+                )
+    if isinstance(network, str):
+        check_name(network)
+    elif not isinstance(network, nn.Module):
+        made = f"the class {network.__name__}, give an object" if isinstance(network, type) else repr(network)
+        raise ValueError(f"a network is a name or an nn.Module, not {made}")
