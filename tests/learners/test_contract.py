@@ -346,7 +346,8 @@ def test_a_refusal_names_the_method_that_was_called(name):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @every_learner
 def test_a_step_is_captured_as_a_cuda_graph_and_agrees_with_the_eager_one(name):
-    captured, eager = (registry()[name]("mlp", seed=0, device="cuda") for _ in range(2))
+    # At a low rate the differences of rounding stay small; with the largest ones they grow a million times.
+    captured, eager = (registry()[name]("mlp", learning_rate=0.01, seed=0, device="cuda") for _ in range(2))
     if not captured.tensors_alone:
         pytest.skip("its step is not tensors alone, so that it runs eagerly")
     eager.graphs = None
@@ -363,7 +364,7 @@ def test_a_step_is_captured_as_a_cuda_graph_and_agrees_with_the_eager_one(name):
 @every_learner
 def test_in_a_cohort_each_member_ends_as_it_does_alone(name):
     def runs():
-        for seed, rate in ((0, 0.01), (1, 0.01), (0, 0.02)):
+        for seed, rate in ((0, 0.01), (1, 0.01), (0, 0.005)):
             source = stream("split-digits", seed=seed)
             yield Run(by_name(name, source, seed=seed, device="cuda", learning_rate=rate), source)
 
@@ -382,7 +383,7 @@ def test_in_a_cohort_each_member_ends_as_it_does_alone(name):
 @every_learner
 def test_a_captured_run_resumes(name, tmp_path):
     everything = list(stream("split-digits", seed=0))[:60]
-    whole, first = (registry()[name]("mlp", seed=0, device="cuda") for _ in range(2))
+    whole, first = (registry()[name]("mlp", learning_rate=0.01, seed=0, device="cuda") for _ in range(2))
     for x, y, t in everything:
         whole.observe(x, y, t)
     for x, y, t in everything[:30]:

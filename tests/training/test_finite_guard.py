@@ -21,7 +21,8 @@ def network():
 
 def taught(name, device="cpu", batches=6, **settings):
     given = network() if device == "cpu" else "mlp"
-    learner = learners.find(name)(given, hidden=64, seed=0, device=device, **settings)
+    # Standardised rows would never be too large.
+    learner = learners.find(name)(given, hidden=64, seed=0, device=device, standardise=False, **settings)
     for n in range(batches):
         learner.observe(*batch(n))
     return learner
@@ -128,4 +129,4 @@ def test_one_outlier_moves_a_softmax_learner_no_further_than_the_clip():
     x[0, 0] = 1e5
     learner.observe(x, y)
     moved = sum((part - old).square().sum() for part, old in zip(learner.parameters, before, strict=True))
-    assert 0 < float(moved.sqrt()) <= 0.5 * (1 + 1e-4)
+    assert 0 < float(moved.detach().sqrt()) <= 0.5 * (1 + 1e-4)

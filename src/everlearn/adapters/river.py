@@ -239,6 +239,8 @@ class CoPEClassifier(_RiverClassifier):
         Weight decay of the optimiser.
     second_moment
         Decay of the second moment of Adam.
+    precision
+        `"full"`, or `"mixed"` to train ResNets on a GPU with convolutions in bfloat16.
 
     Examples
     --------
@@ -290,5 +292,6 @@ class CoPEClassifier(_RiverClassifier):
         optimizer_momentum: float = 0.0,
         weight_decay: float = 0.0,
         second_moment: float = 0.999,
+        precision: str = "full",
     ) -> None:
         self._start("cope", cope_settings(self))

@@ -157,6 +157,8 @@ class CoPEClassifier(SklearnClassifier):
         Weight decay of the optimiser.
     second_moment
         Decay of the second moment of Adam.
+    precision
+        `"full"`, or `"mixed"` to train ResNets on a GPU with convolutions in bfloat16.
 
     Examples
     --------
@@ -213,6 +215,7 @@ class CoPEClassifier(SklearnClassifier):
         optimizer_momentum: float = 0.0,
         weight_decay: float = 0.0,
         second_moment: float = 0.999,
+        precision: str = "full",
     ) -> None:
         """Store the parameters."""
 

@@ -58,6 +58,8 @@ class Settings:
     """weight decay of the optimiser: with sgd and adam part of the gradient, with adamw decoupled from it"""
     second_moment: float = 0.999
     """decay per step of the second moment of adam and adamw"""
+    precision: str = "full"
+    """full, or mixed: on a GPU, ResNets train with convolutions in bfloat16, weights and losses in float32"""
 
     trains_with: ClassVar[str | None] = None  # the only optimiser, of a method that has its own
 
@@ -88,6 +90,7 @@ class Settings:
         )
         self._check("weight_decay", self.weight_decay >= 0, "at least 0")
         self._check("second_moment", 0 < self.second_moment < 1, "between 0 and 1")
+        self._check("precision", self.precision in ("full", "mixed"), "full or mixed")
         if self.trains_with is not None:
             only = f"{self.trains_with}, the only one of this method"
             self._check("optimizer", self.optimizer == self.trains_with, only)

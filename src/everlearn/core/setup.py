@@ -22,7 +22,7 @@ from everlearn.core.prediction import evaluate
 from everlearn.core.settings import ReplaySettings
 from everlearn.core.standardisation import Standardisation
 from everlearn.memory.labels import Label
-from everlearn.networks import MLP, SoftmaxNetwork, as_input, trunk
+from everlearn.networks import MLP, SlimResNet18, SoftmaxNetwork, as_input, trunk
 from everlearn.randomness import DrawFrom
 from everlearn.training.averaging import WeightAverage
 from everlearn.training.optimizers import make_optimizer
@@ -162,8 +162,13 @@ def build_trunk(learner: Learner, name: str, shape: tuple[int, ...]) -> nn.Modul
 def use_network(learner: Learner, network: nn.Module) -> None:
     """Train this network from now on."""
     learner.network = network.train().to(learner.device)
-    if learner.device.type == "cpu" and any(isinstance(part, nn.Conv2d) for part in network.modules()):
-        # 1.5 times as fast on one CPU core (benchmarks/step.py); no gain on a GPU at these sizes.
+    mixed = learner.settings.precision == "mixed"
+    for part in network.modules():
+        if isinstance(part, SlimResNet18):
+            part.mixed = mixed
+    by_pixel = mixed or learner.device.type == "cpu"
+    if by_pixel and any(isinstance(part, nn.Conv2d) for part in network.modules()):
+        # 1.5 times as fast on one CPU core (benchmarks/step.py); on a GPU only the kernels of bfloat16 gain.
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     learner.parameters = [part for part in network.parameters() if part.requires_grad]
     floating = (part for part in network.buffers() if part.is_floating_point())

@@ -120,6 +120,7 @@ class SlimResNet18(nn.Module):
 
     widths = (20, 40, 80, 160)
     features = 160
+    mixed = False  # train with convolutions in bfloat16, on a GPU
 
     def __init__(self, channels: int = 3) -> None:
         super().__init__()
@@ -135,8 +136,11 @@ class SlimResNet18(nn.Module):
             inputs = width
 
     def forward(self, x: Tensor) -> Tensor:
-        pooled: Tensor = self.pool(self.stages(self.stem(x)))
-        return pooled.flatten(1)
+        mixed = self.mixed and self.training and x.is_cuda
+        # Every weight is used once, so that a cache of the converted ones would only cost memory.
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False):
+            pooled: Tensor = self.pool(self.stages(self.stem(x)))
+        return pooled.flatten(1).float() if mixed else pooled.flatten(1)
 
 
 class BatchNorm(nn.BatchNorm2d):

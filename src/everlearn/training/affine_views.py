@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
 
 from everlearn.networks import as_input
 from everlearn.training.views import Change, image_size
+from everlearn.training.warp import warped
 
 __all__ = ["AffineViews"]
 
@@ -54,6 +53,4 @@ class AffineViews(Change):
             *(2 * SHIFT / width * across, sine / size * (width / height)),
             *((SHEAR * shear * sine + cosine) / size, 2 * SHIFT / height * down),
         ]
-        rows = torch.stack(place, dim=1).view(-1, 2, 3)
-        grid = affine_grid(rows, list(images.shape), align_corners=False)
-        return grid_sample(images, grid, align_corners=False).reshape(x.shape)
+        return warped(images, place).reshape(x.shape)

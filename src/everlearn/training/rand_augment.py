@@ -9,7 +9,9 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, conv2d, grid_sample, pad
+from torch.nn.functional import pad
+
+from everlearn.training.warp import warped
 
 __all__ = ["OPERATIONS", "rand_augment"]
 
@@ -59,9 +61,7 @@ def _moved(images: Tensor, operation: Tensor, sign: Tensor, share: float) -> Ten
     steps = [float(int(150 / 331 * size * share)) * 2 / size for size in (width, height)]
     right = where("translate-x", -one * steps[0], nothing)
     low = where("translate-y", -one * steps[1], nothing)
-    matrix = torch.stack([straight, across, right, down, straight, low]).view(1, 2, 3)
-    grid = affine_grid(matrix.expand(len(images), -1, -1), list(images.shape), align_corners=False)
-    moved = grid_sample(images, grid, mode="nearest", padding_mode="zeros", align_corners=False)
+    moved = warped(images, [straight, across, right, down, straight, low], mode="nearest")
     first, last = OPERATIONS.index("shear-x"), OPERATIONS.index("rotate")
     return torch.where((operation >= first) & (operation <= last), moved, images)
 
@@ -94,12 +94,15 @@ def _grey(images: Tensor) -> Tensor:
 
 def _blurred(images: Tensor) -> Tensor:
     """Each inner pixel as the mean of its neighbours, in which it counts five times; the border stays."""
-    planes = images.shape[1]
-    if min(images.shape[-2:]) < 3:
+    height, width = images.shape[-2:]
+    if min(height, width) < 3:
         return images
-    weights = torch.ones(planes, 1, 3, 3, dtype=images.dtype, device=images.device)
-    weights[:, :, 1, 1] = 5
-    inner = conv2d(images, weights / 13, groups=planes)
+    # Not by a convolution: a GPU may round its factors to fewer bits.
+    total = 4 * images[..., 1:-1, 1:-1]
+    for down in range(3):
+        for right in range(3):
+            total = total + images[..., down : height - 2 + down, right : width - 2 + right]
+    inner = total / 13
     inside = pad(torch.ones_like(inner), (1, 1, 1, 1))
     return torch.where(inside > 0, pad(inner, (1, 1, 1, 1)), images)
 

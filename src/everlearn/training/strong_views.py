@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
 
 from everlearn.networks import as_input
 from everlearn.training.views import Change, image_size
+from everlearn.training.warp import warped
 
 __all__ = ["STRONG_VIEWS", "Recipe", "StrongViews", "inner_flips", "inner_rotations"]
 
@@ -110,9 +110,7 @@ class StrongViews(Change):
         across = (1 - width) * (2 * left / (LEVELS - 1) - 1)
         down = (1 - height) * (2 * top / (LEVELS - 1) - 1)
         nothing = torch.zeros_like(area)
-        rows = torch.stack([sign * width, nothing, across, nothing, height, down], dim=1)
-        grid = affine_grid(rows.view(-1, 2, 3), list(images.shape), align_corners=False)
-        return grid_sample(images, grid, padding_mode="border", align_corners=False)
+        return warped(images, [sign * width, nothing, across, nothing, height, down], outside="border")
 
 
 def _each(values: Tensor) -> Tensor:
