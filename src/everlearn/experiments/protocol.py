@@ -22,7 +22,8 @@ __all__ = ["Protocol", "protocol", "protocols"]
 class Protocol:
     """How methods are compared in a part of the field.
 
-    batch_size, class_order: of its streams. memory_sizes: by stream, the sizes that papers report.
+    batch_size, class_order: of its streams. memory_sizes: by stream, the sizes that papers report. The settings of a
+    learner may contain the name of a stream, with those that it has on this one alone.
     """
 
     name: str
@@ -53,7 +54,10 @@ class Protocol:
                 raise ValueError(f"the protocol {self.name} has no {what} {given!r}{nearest(given, known)}")
         fields = {field.name for field in dataclasses.fields(learners.find(learner).Settings)} | {"network"}
         common = self._for_all | self._of_streams[stream]
-        return {name: value for name, value in common.items() if name in fields} | self._of_learners[learner]
+        own = self._of_learners[learner]
+        always = {name: value for name, value in own.items() if name not in self.memory_sizes}
+        here: dict[str, Any] = own.get(stream, {})
+        return {name: value for name, value in common.items() if name in fields} | always | here
 
 
 def protocols() -> list[str]:

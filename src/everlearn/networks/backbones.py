@@ -136,11 +136,15 @@ class SlimResNet18(nn.Module):
             inputs = width
 
     def forward(self, x: Tensor) -> Tensor:
+        with self.precision(x):
+            pooled: Tensor = self.pool(self.stages(self.stem(x)))
+        return pooled.flatten(1).float()
+
+    def precision(self, x: Tensor) -> torch.autocast:
+        """A context in which convolutions are in bfloat16, if the network is to train so."""
         mixed = self.mixed and self.training and x.is_cuda
         # Every weight is used once, so that a cache of the converted ones would only cost memory.
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False):
-            pooled: Tensor = self.pool(self.stages(self.stem(x)))
-        return pooled.flatten(1).float() if mixed else pooled.flatten(1)
+        return torch.autocast(x.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False)
 
 
 class BatchNorm(nn.BatchNorm2d):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from everlearn.networks.backbones import MLP, SoftmaxNetwork
+from everlearn.networks.backbones import MLP, SlimResNet18, SoftmaxNetwork
 from everlearn.networks.heads import projection
 from everlearn.transaction import on_undo
 
@@ -43,7 +43,7 @@ class MultiLevelNetwork(SoftmaxNetwork):
     def _experts(body: Any, features: int) -> Iterator[nn.Module]:
         if isinstance(body, MLP):
             yield nn.Sequential(nn.Linear(features, features), nn.ReLU())
-        elif hasattr(body, "widths") and hasattr(body, "stages"):
+        elif isinstance(body, SlimResNet18):
             for width in body.widths[:-1]:
                 yield ConvolutionalExpert(width, features)
 
@@ -59,13 +59,15 @@ class MultiLevelNetwork(SoftmaxNetwork):
             for layer in (flatten, *first):
                 x = layer(x)
             return [experts[0](x), last(second(x))]
-        x = body.stem(x)
         blocks = len(body.stages) // len(body.widths)
-        for level in range(len(body.widths)):
-            x = body.stages[level * blocks : (level + 1) * blocks](x)
-            if level < len(experts):
-                found.append(experts[level](x))
-        return [*found, body.pool(x).flatten(1)]
+        with body.precision(x):
+            x = body.stem(x)
+            for level in range(len(body.widths)):
+                x = body.stages[level * blocks : (level + 1) * blocks](x)
+                if level < len(experts):
+                    found.append(experts[level](x))
+            found.append(body.pool(x).flatten(1))
+        return [part.float() for part in found]
 
     def logits(self, levels: list[Tensor]) -> list[Tensor]:
         """The logits of every expert, given their features."""
