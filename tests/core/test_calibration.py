@@ -6,7 +6,8 @@ import torch
 from small_learners import same_state
 
 from everlearn import CoPE, load
-from everlearn.core.calibration import Calibration
+from everlearn.checkpoint import CheckpointError
+from everlearn.core.calibration import Calibration, is_due
 from everlearn.core.input_kind import Options
 from everlearn.learners.cope_ce import CoPECE
 
@@ -107,3 +108,84 @@ def test_it_is_off_for_images_and_can_be_switched_on():
         learner.observe(images[20:], y[20:])
     assert off.calibration is None and on.calibration.sharpness != 0
     assert off.predict(images) == on.predict(images)
+
+
+def embeddings(count=400, seed=0):
+    """Three overlapping classes of very different size, as vectors."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.multinomial(torch.tensor([0.8, 0.15, 0.05]), count, replacement=True, generator=generator)
+    centres = torch.eye(3, 16, dtype=torch.float32)
+    return centres[y] + 0.5 * torch.randn(count, 16, generator=generator), y.tolist()
+
+
+def test_the_prior_of_embeddings_is_the_share_of_their_class():
+    x, y = embeddings()
+    learner = CoPE("identity", memory_size=60, device="cpu")
+    assert learner.settings.calibration is None
+    for start in range(0, 400, 10):
+        learner.observe(x[start : start + 10], y[start : start + 10])
+    counts = [y.count(label) for label in learner.classes]
+    assert learner.options.calibration == "prior"
+    np.testing.assert_allclose(np.exp(learner.calibration.biases) - 1, counts)
+    scores = (learner.scores(x) * np.exp(learner.calibration.sharpness)).exp() * torch.tensor(counts).add(1)
+    torch.testing.assert_close(
+        torch.from_numpy(learner.predict_proba(x)), scores / scores.sum(1, keepdim=True), atol=1e-5, rtol=0
+    )
+
+
+def test_the_prior_of_embeddings_makes_confidence_true_and_predictions_better():
+    x, y = embeddings(1500)
+    right, sure = {}, {}
+    for kind in ("none", "prior"):
+        learner = CoPE("identity", memory_size=200, device="cpu", calibration=kind)
+        right[kind], sure[kind] = [], []
+        for start in range(0, 1500, 10):
+            part = slice(start, start + 10)
+            if start > 300:
+                p = learner.predict_proba(x[part])
+                best = (learner.classes[slot] for slot in p.argmax(1))
+                right[kind] += [label == truth for label, truth in zip(best, y[part], strict=True)]
+                sure[kind] += p.max(1).tolist()
+            learner.observe(x[part], y[part])
+    assert np.mean(right["prior"]) > np.mean(right["none"]) + 0.02
+    assert abs(np.mean(right["prior"]) - np.mean(sure["prior"])) < 0.05
+
+
+def test_the_prior_travels_with_state_merge_and_forget(tmp_path):
+    x, y = embeddings(120)
+    first, second = (CoPE("identity", memory_size=30, device="cpu") for _ in range(2))
+    first.observe(x[:60], y[:60])
+    second.observe(x[60:], [label + 1 for label in y[60:]])
+    first.save(tmp_path / "state")
+    again = load(tmp_path / "state", device="cpu")
+    for each in (first, again):
+        each.observe(x[60:], y[60:])
+    assert same_state(first.state_dict(), again.state_dict())
+    first.merge(second)
+    told = y + [label + 1 for label in y[60:]]
+    assert first.calibration.counts.tolist() == [told.count(label) for label in first.classes]
+    first.forget(first.classes[0])
+    assert first.calibration.counts.tolist() == [told.count(label) for label in first.classes]
+
+
+def test_a_state_with_impossible_counts_is_refused():
+    x, y = embeddings(60)
+    learner = CoPE("identity", memory_size=30, device="cpu")
+    learner.observe(x, y)
+    state = learner.state_dict()
+    for counts in ([-1.0, 2.0, 3.0], [1.0, 2.0]):
+        forged = {**state, "calibration.counts": torch.tensor(counts, dtype=torch.float64)}
+        with pytest.raises(CheckpointError, match="count of at least 0 for each class"):
+            learner.load_state_dict(forged)
+    assert same_state(learner.state_dict(), state)
+
+
+def test_large_embeddings_are_scored_now_and_then():
+    learner = CoPE("identity", memory_size=4, device="cpu")
+    learner.observe(torch.randn(2, 512, generator=torch.Generator().manual_seed(0)), ["a", "b"])
+    due = []
+    for samples in range(2, 900):
+        learner.samples = samples
+        if is_due(learner, 1):
+            due.append(samples)
+    assert due == [*range(2, 512), *range(575, 900, 64)]  # the first 2¹⁸ numbers, then one of every 512 / 8

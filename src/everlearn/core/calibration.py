@@ -22,12 +22,14 @@ from everlearn.core.input_kind import Options
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["Calibration", "calibrated", "combined", "outputs"]
+__all__ = ["Calibration", "calibrated", "combined", "is_due", "outputs"]
 
 RECENT = 200  # samples over which the predictions of the two networks are compared
 RATE = 0.02  # step size of biases and temperature
+STEP = 10  # samples of a step, at most
 SURE = 0.01  # no likelihood counts as less than this
 FLATTEST, SHARPEST = -4.0, 3.0  # bounds of the logarithm of the inverse temperature
+FIRST = 2**18  # numbers in the first samples, all of which are scored
 
 Numbers = NDArray[np.float64]
 
@@ -36,7 +38,9 @@ class Calibration:
     """How scores s become probabilities: p ∝ exp(e^sharpness · s + bias), with s the blend of the networks' scores.
 
     evidence: the recent log-likelihood of the current and of the averaged weights; their softmax blends the two.
-    sharpness: the logarithm of the inverse temperature. biases: one per class; 0 without `calibration="full"`.
+    sharpness: the logarithm of the inverse temperature.
+    biases: one per class. With `calibration="full"` they are fitted; with `"prior"`, bias_c = log(1 + n_c).
+    counts: n_c, how many samples of each class have arrived; counted with `"prior"` only.
     """
 
     def __init__(self, options: Options) -> None:
@@ -44,14 +48,22 @@ class Calibration:
         self.evidence: Numbers = np.zeros(2)
         self.sharpness = 0.0
         self.biases: Numbers = np.zeros(0)
+        self.counts: Numbers = np.zeros(0)
 
     def open_classes(self, classes: int) -> None:
         """Make room for this many classes in all."""
-        self.biases = np.append(self.biases, np.zeros(classes - len(self.biases)))
+        new = np.zeros(classes - len(self.biases))
+        self.biases, self.counts = np.append(self.biases, new), np.append(self.counts, new)
 
     def forget(self, slot: int) -> None:
         """Remove the bias of a class."""
-        self.biases = np.delete(self.biases, slot)
+        self.biases, self.counts = np.delete(self.biases, slot), np.delete(self.counts, slot)
+
+    def count(self, slots: Sequence[int] | NDArray[np.int64], samples: Numbers | None = None) -> None:
+        """Count new samples of these classes. samples: how many there are of each of them; one by default."""
+        if self._kind == "prior":
+            self.counts = self.counts + np.bincount(slots, samples, minlength=len(self.counts))
+            self.biases = np.log1p(self.counts)
 
     def blended(self, outputs: Sequence[Array] | Numbers) -> Array:
         """The mean of the networks' scores, weighted by what they predicted lately; so no class affects another's."""
@@ -81,14 +93,23 @@ class Calibration:
         if self._kind == "none":
             return
         scores = self.blended(scored)
+        for start in range(0, len(slots), STEP):
+            self._step(scores[start : start + STEP], slots[start : start + STEP])
+
+    def _step(self, scores: Numbers, slots: Sequence[int]) -> None:
+        """One step on the log-likelihood of these classes."""
         errors = _softmax(np.exp(self.sharpness) * scores + self.biases)
-        errors[rows, slots] -= 1  # p − one-hot is the gradient by the scores
+        errors[np.arange(len(slots)), slots] -= 1  # p − one-hot is the gradient by the scores
         rate = RATE * len(slots) / (1 + RATE * len(slots))
         slope = float((errors * scores).sum() / len(slots))
         moved = self.sharpness - 0.2 * rate * np.exp(self.sharpness) * slope
         self.sharpness = float(np.clip(moved, FLATTEST, SHARPEST))
         if self._kind == "full":
             self.biases = self.biases - rate * errors.mean(0)
+
+    def merge(self, other: Calibration, slots: NDArray[np.int64]) -> None:
+        """Count what another learner has counted; the rest fits this learner's own scores, and stays."""
+        self.count(slots, other.counts)
 
     def copy(self) -> Calibration:
         """A copy; its arrays are shared, because they are replaced and never changed."""
@@ -98,11 +119,14 @@ class Calibration:
 
     def state(self) -> State:
         """Its numbers, by name."""
-        return {
+        state: State = {
             "calibration.evidence": torch.from_numpy(self.evidence.copy()),
             "calibration.sharpness": torch.tensor(self.sharpness, dtype=torch.float64),
             "calibration.biases": torch.from_numpy(self.biases.copy()),
         }
+        if self._kind == "prior":
+            state["calibration.counts"] = torch.from_numpy(self.counts.copy())
+        return state
 
     def restore(self, state: State) -> None:
         """Load what `state` returned; raises a ValueError if it does not fit."""
@@ -113,12 +137,31 @@ class Calibration:
             raise ValueError("its calibration has another shape than its classes need")
         self.evidence, self.biases = evidence.double().numpy(), biases.double().numpy()
         self.sharpness = float(sharpness)
+        if self._kind == "prior":
+            counts = state["calibration.counts"].cpu().double()
+            if counts.shape != biases.shape or not bool(((counts >= 0) & counts.isfinite()).all()):
+                raise ValueError("its calibration must have a count of at least 0 for each class")
+            self.counts = counts.numpy()
+            self.biases = np.log1p(self.counts)
 
 
 def _softmax(scores: Numbers) -> Numbers:
     powers: Numbers = np.exp(scores - scores.max(-1, keepdims=True))
     shares: Numbers = powers / powers.sum(-1, keepdims=True)
     return shares
+
+
+def is_due(learner: Learner, samples: int) -> bool:
+    """Whether this many new samples are scored to fit the calibration, before they are learnt.
+
+    With `whiten`, the scores after each batch cost some d³ operations: then only the first samples and one batch of
+    every d / 8 samples are used.
+    """
+    if not learner.options.whiten or learner.prototype_memory is None:
+        return True
+    size, before = learner.prototype_memory.vectors.shape[1], learner.samples
+    every = max(size // 8, 1)
+    return before * size < FIRST or before // every != (before + samples) // every
 
 
 def calibrated(learner: Learner, x: Tensor, function: Any) -> Tensor:

@@ -59,7 +59,7 @@ ROWS = Options(
 PLAIN = "plain"
 KINDS = {
     "rows": ROWS,
-    "embeddings": Options(class_means=True, whiten=True),
+    "embeddings": Options(class_means=True, whiten=True, calibration="prior"),
     "images": Options(),
     PLAIN: Options(),
 }

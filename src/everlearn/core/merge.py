@@ -91,6 +91,8 @@ def merge_memory(learner: Learner, other: Any, slots: NDArray[np.int64]) -> None
     learner.memory.merge(other.memory, slots)
     if learner.standardisation is not None:
         learner.standardisation.merge(other.standardisation)
+    if learner.calibration is not None:
+        learner.calibration.merge(other.calibration, slots)
     learner.newest += other.batches  # they count from now on, but this network has not learnt from them
     refresh_means(learner)
 

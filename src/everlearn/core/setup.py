@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from everlearn.arrays import Array
 from everlearn.core import validation
-from everlearn.core.calibration import Calibration, combined, outputs
+from everlearn.core.calibration import Calibration, combined, is_due, outputs
 from everlearn.core.columns import kind_of_rows
 from everlearn.core.drift import Drift
 from everlearn.core.few_samples import scores_of_new
@@ -85,18 +85,17 @@ def prepare_classes(learner: Learner, x: Tensor, new: list[Label]) -> None:
 
 def note_new_samples(learner: Learner, x: Tensor, labels: list[Label]) -> None:
     """Compare predictions with the labels of new samples, then let the scale follow them. Before they are learnt."""
-    if (learner.calibration is not None or learner.drift is not None) and learner.batches:
-        scores: Sequence[Array] | None = scores_of_new(learner, x)
-        if scores is None:
-            with torch.inference_mode():
-                new = learner.prepared(as_input(x.to(learner.device)))
-                scores = [part.cpu() for part in evaluate(learner, lambda: outputs(learner, new))]
+    held, drift = learner.calibration, learner.drift
+    if held is not None or drift is not None:
         slots = learner.labels.slots(labels)
-        if learner.drift is not None:
-            best = np.asarray(combined(learner, scores)).argmax(1)
-            learner.drift.follow(learner, best, slots)
-        if learner.calibration is not None:
-            learner.calibration.record(scores, slots)
+        if learner.batches and (drift is not None or is_due(learner, len(x))):
+            scores = _scores_before(learner, x)
+            if drift is not None:
+                drift.follow(learner, np.asarray(combined(learner, scores)).argmax(1), slots)
+            if held is not None:
+                held.record(scores, slots)
+        if held is not None:
+            held.count(slots)
     if learner.standardisation is not None:
         learner.standardisation.update(x)
 
@@ -105,6 +104,16 @@ def count(learner: Learner, samples: int) -> None:
     """Count an observed batch."""
     learner.batches += 1
     learner.samples += samples
+
+
+def _scores_before(learner: Learner, x: Tensor) -> Sequence[Array]:
+    """The scores of new samples by each network that predicts, the current weights first."""
+    few = scores_of_new(learner, x)
+    if few is not None:
+        return few
+    with torch.inference_mode():
+        new = learner.prepared(as_input(x.to(learner.device)))
+        return [part.cpu() for part in evaluate(learner, lambda: outputs(learner, new))]
 
 
 def begin(learner: Learner, x: Tensor) -> None:
