@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from everlearn.experiments.settings import learner as by_name
 from everlearn.learners import registry
 
 NAMES = sorted(registry())
@@ -15,11 +16,19 @@ OWN = {
     "curl": {"latent": 4, "learning_rate": 0.01},
     "cn-dpm": {"short_term_memory": 12, "generative_steps": 40, "discriminative_steps": 40}
     | {"learning_rate": 0.01, "generative_learning_rate": 0.01, "latent": 4, "draws": 4},
-    "gdumb": {"passes": 15},
+    "gdumb": {"passes": 5},
     "ranpac": {"projection": 100},
     "mkd": {"teacher_rate": 0.2, "distillation": 1.0},
     # Unit-length features of a class around the origin point anywhere, until its biases are learnt.
     "scr": {"learning_rate": 3.0, "temperature": 0.5, "projection": 16},
+}
+
+
+# Settings that make those fast that otherwise need seconds, where how well they learn does not matter.
+FAST = {
+    "cn-dpm": {"short_term_memory": 60, "generative_steps": 10, "discriminative_steps": 10},
+    "gdumb": {"passes": 2},
+    "ranpac": {"projection": 100},
 }
 
 
@@ -30,6 +39,11 @@ def make(name, network="mlp", encoder=None, **settings):
     small |= OWN.get(name, {})
     chosen = {key: value for key, value in (small | settings).items() if key in fields}
     return registry()[name](network, seed=settings.get("seed", 0), device="cpu", encoder=encoder, **chosen)
+
+
+def on_digits(name, source, seed):
+    """A small learner of this name with the settings of split-digits."""
+    return by_name(name, stream=source, seed=seed, device="cpu", hidden=32, **FAST.get(name, {}))
 
 
 def batches(count=6, size=5, labels=("a", "b", "c"), seed=0):

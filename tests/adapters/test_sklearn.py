@@ -19,6 +19,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from small_learners import FAST
 from torch import nn
 
 from everlearn import CoPE, learners
@@ -93,7 +94,8 @@ def test_help_shows_and_explains_every_parameter(kind):
 @pytest.mark.parametrize("name", sorted(learners.registry()))
 def test_any_learner_fits_predicts_and_pickles(name, blobs):
     x, y = blobs
-    model = OnlineClassifier(name, random_state=0, settings={"hidden": 16}).fit(x, y)
+    settings = {"hidden": 16, **FAST.get(name, {})}
+    model = OnlineClassifier(name, random_state=0, settings=settings).fit(x, y)
     twin = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(twin.predict_proba(x), model.predict_proba(x))
     for each in (model, twin):

@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from small_learners import NAMES, every_learner, make, same_state
+from small_learners import NAMES, every_learner, make, on_digits, same_state
 
-from everlearn import load
+from everlearn import load, stream
 from everlearn.checkpoint import CheckpointError
 
 LABELS = ["a", "b", 3, 2.5, ("pair", None)]
@@ -57,38 +57,60 @@ def test_a_run_stopped_anywhere_and_resumed_is_bit_identical(name, tmp_path, cou
     assert same_state(whole.state_dict(), second.state_dict())
 
 
+def on_stream(learner, source, start, stop):
+    """Let a learner learn some batches of a stream."""
+    for i, (x, y, t) in enumerate(source):
+        if start <= i < stop:
+            learner.observe(x, y, t)
+
+
+def digits():
+    """A stream with short tasks at first."""
+    return stream("split-digits", seed=3, imbalance=5)
+
+
 ELSEWHERE = """
 import pickle, sys, torch
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
-from test_resume import live
+from test_resume import digits, live, on_stream
 from everlearn import load
 torch.set_num_threads(1)
+source = digits()
 for name, course, stop in pickle.load(open(sys.argv[2] + "/courses", "rb")):
     learner = load(f"{sys.argv[2]}/{name}", device="cpu")
     live(learner, course, stop, len(course))
     learner.save(f"{sys.argv[2]}/{name}")
+    learner = load(f"{sys.argv[2]}/{name}-digits", device="cpu")
+    on_stream(learner, source, 5, 10)
+    learner.save(f"{sys.argv[2]}/{name}-digits")
 """
 
 
 def test_every_learner_resumes_in_another_process(tmp_path):
     torch.set_num_threads(1)
-    chance = random.Random(0)
-    plans, wholes = [], {}
+    chance, source = random.Random(0), digits()
+    courses, wholes = [], {}
     for name in NAMES:
         course = [("observe", chance.choices(LABELS, k=5)) for _ in range(12)]
         course.insert(7, ("forget", course[0][1][0]))
         course.insert(9, ("late", ["a", "b", "c"]))
         stop = chance.randrange(len(course))
+        courses.append((name, course, stop))
         wholes[name], first = make(name), make(name)
         live(wholes[name], course, 0, len(course))
         live(first, course, 0, stop)
         first.save(tmp_path / name)
-        plans.append((name, course, stop))
-    (tmp_path / "courses").write_bytes(pickle.dumps(plans))
+        whole = on_digits(name, source, seed=3)
+        on_stream(whole, source, 0, 5)
+        whole.save(tmp_path / f"{name}-digits")
+        on_stream(whole, source, 5, 10)
+        whole.save(tmp_path / f"{name}-whole")
+    (tmp_path / "courses").write_bytes(pickle.dumps(courses))
     words = [sys.executable, "-c", ELSEWHERE, str(Path(__file__).parent), str(tmp_path)]
     subprocess.run(words, check=True)
     for name, whole in wholes.items():
         assert same_state(whole.state_dict(), load(tmp_path / name, device="cpu").state_dict())
+        assert (tmp_path / f"{name}-digits").read_bytes() == (tmp_path / f"{name}-whole").read_bytes(), name
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,9 @@
 """The contract of every learner. Learners are found automatically: a new file in `learners/` is tested here."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
-from small_learners import NAMES, batches, every_learner, make, same_state, taught, teach
+from small_learners import NAMES, batches, every_learner, make, on_digits, same_state, taught, teach
 from torch import nn
 
 from everlearn import Evaluator, load, run, stream
@@ -19,7 +16,7 @@ from everlearn.experiments.settings import learner as by_name
 from everlearn.learners import registry
 from everlearn.streams.horizon import Horizon
 
-SHORTER = {"curl": Horizon("task", epochs=2)}
+SHORTER = {"curl": Horizon("task", epochs=2), "iid-offline": Horizon("stream", epochs=2)}
 
 
 @every_learner
@@ -106,42 +103,12 @@ def test_a_run_stopped_at_any_batch_and_resumed_is_bit_identical(name, stop, tmp
     assert same_state(whole.state_dict(), second.state_dict())
 
 
-RESUME = """
-import sys
-from everlearn import load, stream
-folder, start, stop, *names = sys.argv[1:]
-for name in names:
-    learner = load(f"{folder}/{name}-half", device="cpu")
-    for i, (x, y, t) in enumerate(stream("split-digits", seed=3, imbalance=5)):
-        if int(start) <= i < int(stop):
-            learner.observe(x, y, t)
-    learner.save(f"{folder}/{name}-resumed")
-"""
-
-
-def test_a_run_on_digits_resumed_in_a_new_process_is_bit_identical(tmp_path):
-    source = stream("split-digits", seed=3, imbalance=5)  # with short tasks at first
-    for name in NAMES:
-        learner = by_name(name, stream=source, seed=3, device="cpu")
-        for i, (x, y, t) in enumerate(source):
-            if i == 5:
-                learner.save(tmp_path / f"{name}-half")
-            if i == 10:
-                break
-            learner.observe(x, y, t)
-        learner.save(tmp_path / f"{name}-whole")
-    subprocess.run([sys.executable, "-c", RESUME, tmp_path, "5", "10", *NAMES], check=True)
-    for name in NAMES:
-        resumed, whole = (tmp_path / f"{name}-{kind}" for kind in ("resumed", "whole"))
-        assert resumed.read_bytes() == whole.read_bytes(), name
-
-
 @every_learner
 def test_evaluation_every_batch_changes_nothing(name):
     ends = []
     for evaluator in (Evaluator(every=1), Evaluator()):
         source = stream("split-digits", seed=0, imbalance=2)
-        learner = by_name(name, stream=source, seed=0, device="cpu")
+        learner = on_digits(name, source, seed=0)
         run(learner, source, evaluator, horizon=SHORTER.get(name))
         ends.append(learner.state_dict())
     assert same_state(*ends)
