@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from everlearn.learners import registry
 from interrupting.outside import frozen, in_another_thread
-from interrupting.subjects import batch, make, task
+from interrupting.subjects import TROUBLE, batch, make, task
 
-__all__ = ["CALLS", "OtherChanged", "at_start", "begun", "can_call", "done", "with_state"]
+__all__ = ["CALLS", "OtherChanged", "at_start", "begun", "can_call", "done", "users_calls", "with_state"]
 
 Call = Callable[[Any], Any]
 
@@ -95,18 +98,37 @@ def _taught(name: str, variant: str, batches: int) -> dict[str, Any]:
     return state
 
 
-@functools.cache
 def done(name: str, variant: str, call: str) -> dict[str, Any]:
     """The state that a call leaves."""
+    return _clean(name, variant, call)[0]
+
+
+def users_calls(name: str, variant: str, call: str, kind: str) -> int:
+    """How often a call uses the user's own code of this kind."""
+    return _clean(name, variant, call)[1][kind]
+
+
+@functools.cache
+def _clean(name: str, variant: str, call: str) -> tuple[dict[str, Any], Counter[str]]:
     learner = at_start(name, variant, call)
+    TROUBLE.expect()
     CALLS[call](learner)
+    counts = Counter(TROUBLE.counts)
     state: dict[str, Any] = learner.state_dict()
-    return state
+    return state, counts
 
 
 def at_start(name: str, variant: str, call: str) -> Any:
     """A learner in the state that a call finds."""
-    return with_state(name, variant, begun(name, variant, call))
+    learner = _at_start(name, variant, call == "first")
+    # A generator of its own: torch does not free the copies of one.
+    generator = torch.Generator().set_state(learner.generator.get_state())
+    return copy.deepcopy(learner, {id(learner.generator): generator})
+
+
+@functools.cache
+def _at_start(name: str, variant: str, first: bool) -> Any:
+    return with_state(name, variant, begun(name, variant, "first" if first else "observe"))
 
 
 def with_state(name: str, variant: str, state: dict[str, Any]) -> Any:

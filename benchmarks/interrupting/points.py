@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import everlearn
-from interrupting.calls import CALLS, at_start, can_call, done
+from interrupting.calls import CALLS, at_start, can_call, done, users_calls
 from interrupting.subjects import TROUBLE, USERS_CODE, VARIANTS, has_variant
 
 __all__ = [
@@ -100,12 +100,14 @@ KINDS = (*TRACED, *FAILING)
 
 def places(name: str, variant: str, call: str, kind: str = "line") -> list[tuple[str, int]]:
     """Where the events of one clean call are."""
+    if kind not in TRACED:
+        return [(kind, i) for i in range(1, users_calls(name, variant, call, kind) + 1)]
     done(name, variant, call)  # so that whatever loads when it is first used is there
     learner = at_start(name, variant, call)
-    TROUBLE.expect(kind)
-    with Tracer(kind if kind in TRACED else "") as tracer:
+    TROUBLE.expect()
+    with Tracer(kind) as tracer:
         CALLS[call](learner)
-    return tracer.places if kind in TRACED else [(kind, i) for i in range(1, TROUBLE.count + 1)]
+    return tracer.places
 
 
 def sampled(events: list[tuple[str, int]], count: int | None, seed: str) -> list[int]:

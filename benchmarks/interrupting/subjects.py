@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -29,18 +30,17 @@ class Trouble:
     def __init__(self) -> None:
         self.kind, self.at = "", 0
         self.error: Callable[[], object] = lambda: None
-        self.count = 0
+        self.counts: Counter[str] = Counter()
 
     def expect(self, kind: str = "", at: int = 0, error: Callable[[], object] = lambda: None) -> None:
-        """From now on count the calls of this kind, and fail at one of them."""
-        self.kind, self.at, self.error, self.count = kind, at, error, 0
+        """From now on count the calls of each kind, and fail at one of this kind."""
+        self.kind, self.at, self.error, self.counts = kind, at, error, Counter()
 
     def meet(self, kind: str) -> None:
         """A call of this kind is made."""
-        if kind == self.kind:
-            self.count += 1
-            if self.count == self.at:
-                self.error()
+        self.counts[kind] += 1
+        if kind == self.kind and self.counts[kind] == self.at:
+            self.error()
 
 
 TROUBLE = Trouble()

@@ -16,7 +16,7 @@ EXPECTED = {  # learner: lowest and highest accuracy, in percent
     "cope": (92, 99),
     "cope+": (93, 100),
     "cope-ce": (82, 97),
-    "curl": (60, 76),
+    "curl": (60, 79),
     "der++": (88, 99),
     "er-ace": (83, 97),
     "finetune": (15, 25),
@@ -41,7 +41,8 @@ EXPECTED = {  # learner: lowest and highest accuracy, in percent
     "slda": (91, 99),
 }
 
-SHORTER = {"iid-offline": Horizon("stream", epochs=10), "curl": Horizon("task", epochs=10)}
+SHORTER = {"iid-offline": Horizon("stream", epochs=10), "curl": Horizon("task", epochs=3)}
+SMALLER = {"ranpac": {"projection": 500}}
 
 
 @pytest.mark.parametrize("name", sorted(registry()))
@@ -51,7 +52,7 @@ def test_a_learner_reaches_on_split_digits_what_it_always_did(name):
             f"{name} has no row in the table EXPECTED: run it on split-digits, and add its band there"
         )
     source = stream("split-digits", seed=0)
-    learner = by_name(name, stream=source, seed=0, device="cpu")
+    learner = by_name(name, stream=source, seed=0, device="cpu", **SMALLER.get(name, {}))
     accuracy = 100 * run(learner, source, horizon=SHORTER.get(name)).accuracy
     lowest, highest = EXPECTED[name]
     assert lowest <= accuracy <= highest
