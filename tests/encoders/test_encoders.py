@@ -134,6 +134,29 @@ def test_an_encoder_of_ones_own_is_frozen_and_must_be_given_again(tmp_path):
         CoPE("mlp", hidden=8, device="cpu", unknown=0.1).load_state_dict(learner.state_dict())
 
 
+@pytest.mark.parametrize("name", ["cope", "reservoir", "ncm"])
+def test_with_an_encoder_the_network_is_identity_by_default(name, caplog):
+    caplog.set_level("INFO", "everlearn")
+    taught = learner(name, encoder=linear(), device="cpu")
+    taught.observe(raw(), list("abcab"))
+    assert taught.network_name == "identity"
+    assert (
+        f"{type(taught).__name__}: the samples look like embeddings, so it uses network=identity"
+        in caplog.text
+    )
+    assert learner(name, device="cpu").network_name == "mlp"
+    assert CoPE("mlp", encoder=linear()).network_name == "mlp"
+
+
+def test_a_state_from_when_the_mlp_was_the_default_with_an_encoder_loads(tmp_path):
+    older, newer = CoPE("mlp", encoder=linear(), device="cpu"), CoPE(encoder=linear(), device="cpu")
+    older.observe(raw(), list("abcab"))
+    newer.load_state_dict(older.state_dict())
+    assert newer.network_name == "mlp" and same_state(newer.state_dict(), older.state_dict())
+    with pytest.raises(CheckpointError, match="has the network 'mlp', but the learner has 'identity'"):
+        CoPE("identity", encoder=linear(), device="cpu").load_state_dict(older.state_dict())
+
+
 def test_snapshot_delayed_labels_and_merge_have_the_encoder():
     learner, other = (CoPE("identity", encoder=linear(), device="cpu") for _ in range(2))
     learner.ask([1, 2, 3], raw(3))

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from everlearn.memory.labels import shortened
 from everlearn.networks import check_name
 
-__all__ = ["as_device", "as_seed", "check_network"]
+__all__ = ["as_device", "as_network", "as_seed"]
+
+MLP, IDENTITY = "mlp", "identity"  # networks by default
 
 
 def as_device(name: Any) -> torch.device:
@@ -41,17 +43,23 @@ def as_seed(seed: Any) -> int:
     return operator.index(seed)
 
 
-def check_network(network: Any) -> None:
-    """Raise a ValueError for an unknown name, another object than a module, or a module that can't be saved."""
-    if isinstance(network, nn.Module):
-        for name, part in network.state_dict().items():
-            if not isinstance(part, Tensor):
-                raise ValueError(
-                    f"the network's {name} is of type {type(part).__name__}, but a learner saves only tensors: "
-                    "let get_extra_state return a tensor"
-                )
+def as_network(network: Any, encoded: bool) -> str | nn.Module:
+    """The network, by default the MLP; with an encoder, whose features are compared as they are, `identity`.
+
+    Raises a ValueError for an unknown name, another object than a module, or a module that can't be saved.
+    """
+    if network is None:
+        return IDENTITY if encoded else MLP
     if isinstance(network, str):
         check_name(network)
-    elif not isinstance(network, nn.Module):
+        return network
+    if not isinstance(network, nn.Module):
         made = f"the class {network.__name__}, give an object" if isinstance(network, type) else repr(network)
         raise ValueError(f"a network is a name or an nn.Module, not {made}")
+    for name, part in network.state_dict().items():
+        if not isinstance(part, Tensor):
+            raise ValueError(
+                f"the network's {name} is of type {type(part).__name__}, but a learner saves only tensors: "
+                "let get_extra_state return a tensor"
+            )
+    return network

@@ -106,14 +106,16 @@ def choose_options(learner: Learner, kind: str) -> Options:
     if not learner.standardises:
         values["standardise"] = False
     options = Options(**values)
-    chosen = ", ".join(
+    chosen = [
         f"{name}={getattr(options, name)}"
         for name in values
         if getattr(learner.settings, name) is None and getattr(options, name) != getattr(Options(), name)
-    )
+    ]
+    if learner.network_by_default and learner.encoder is not None:
+        chosen.insert(0, f"network={learner.given}")
     if chosen:
         LOG.info(
             "%s: the samples look like %s, so it uses %s; set these to change them",
-            type(learner).__name__, kind, chosen,
+            type(learner).__name__, kind, ", ".join(chosen),
         )  # fmt: skip
     return options

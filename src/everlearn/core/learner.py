@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from everlearn.core import delayed_labels, display, execution, prediction, setup, softmax, state, validation
-from everlearn.core.arguments import as_device, as_seed, check_network
+from everlearn.core.arguments import as_device, as_network, as_seed
 from everlearn.core.calibration import Calibration
 from everlearn.core.columns import Columns, encode
 from everlearn.core.delayed_labels import WaitingSamples
@@ -49,8 +49,8 @@ __all__ = ["Learner", "NotLearntYet", "Settings"]
 class Learner(ABC):
     """Learns from a stream of batches, and predicts at any moment.
 
-    network: `"mlp"` or `"slim-resnet18"`, sized by the first batch; `"identity"` for samples that are already
-        embeddings; or an nn.Module that maps x to an embedding.
+    network: `"mlp"`, the default, or `"slim-resnet18"`, sized by the first batch; `"identity"`, the default with an
+        encoder, for samples that are already embeddings; or an nn.Module that maps x to an embedding.
     seed: fixes initialisation, replay and memory.
     device: `"auto"` (a GPU if there is one), or the name of a torch device.
     encoder: a frozen model that turns each sample into a vector before anything else sees it: a name such as
@@ -100,7 +100,7 @@ class Learner(ABC):
 
     def __init__(
         self,
-        network: str | nn.Module = "mlp",
+        network: str | nn.Module | None = None,
         *,
         seed: int = 0,
         device: str = "auto",
@@ -109,8 +109,7 @@ class Learner(ABC):
     ) -> None:
         self.settings = make_settings(self.Settings, settings, type(self).__name__)
         self.seed, self.device = as_seed(seed), as_device(device)
-        check_network(network)
-        self.given = network
+        self.given, self.network_by_default = as_network(network, encoder is not None), network is None
         self.encoder = as_encoder(encoder)
         self.parameters: list[Tensor] = []
         self.generator = torch.Generator().manual_seed(self.seed)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from everlearn import checkpoint
 from everlearn.checkpoint import CheckpointError, State
+from everlearn.core.arguments import MLP
 from everlearn.core.columns import columns_in
 from everlearn.core.input_kind import PLAIN, Options
 from everlearn.core.locking import synchronized
@@ -158,7 +159,9 @@ def load_into(learner: Learner, state: State) -> None:
         own = vars(learner.settings)
         same = (name for name, value in vars(Options()).items() if meta["settings"].get(name, ()) == value)
         meta["settings"] |= {name: None for name in same if own.get(name, ()) is None}
-    mine = identity(learner)
+    mine, given = identity(learner), learner.given
+    if learner.network_by_default and learner.encoder is not None and meta["network"] == MLP:
+        mine["network"] = given = MLP  # which was the default with an encoder, too, in an older version
     if meta.get("encoder") != mine.get("encoder"):
         names = (shortened(each.get("encoder")) for each in (meta, mine))
         raise CheckpointError("this state has the encoder {}, but the learner has {}".format(*names))
@@ -167,10 +170,10 @@ def load_into(learner: Learner, state: State) -> None:
             theirs, own = differing(meta[part], value)
             raise CheckpointError(f"this state has the {part} {theirs!r}, but the learner has {own!r}")
     if meta["sample_shape"] is not None:
-        check_size(state, meta, lambda: _network_size(learner, tuple(meta["sample_shape"])))
+        check_size(state, meta, lambda: _network_size(learner, given, tuple(meta["sample_shape"])))
     settings = vars(learner.settings)
     twin = type(learner)(
-        learner.given,
+        given,
         seed=meta["seed"],
         device=str(learner.device),
         encoder=learner.encoder,
@@ -267,12 +270,12 @@ def _check_exemplars(learner: Learner) -> None:
             try_network(learner.given, samples, ())
 
 
-def _network_size(learner: Learner, shape: tuple[int, ...]) -> int:
+def _network_size(learner: Learner, given: Any, shape: tuple[int, ...]) -> int:
     """The number of parameters of the named network for samples of this shape; nothing is allocated."""
-    if not isinstance(learner.given, str):
+    if not isinstance(given, str):
         return 0
     with torch.device("meta"):
-        network = learner.build(learner.given, shape)
+        network = learner.build(given, shape)
     return sum(part.numel() for part in network.parameters())
 
 

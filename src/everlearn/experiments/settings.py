@@ -50,7 +50,7 @@ def learner(
         raise ValueError(f"stream is the stream itself, such as stream({stream!r}), not its name alone")
     given = settings if network is None else settings | {"network": network}
     if stream is None:
-        return kind(seed=seed, device=device, **{"network": DEFAULT_NETWORK} | given)
+        return kind(seed=seed, device=device, **given)
     chosen = merged_settings(name, stream.name, stream.imbalance is not None, given)
     return kind(seed=seed, device=device, **chosen)
 

@@ -162,6 +162,8 @@ def rebuild(learner: Learner) -> None:
         restore_memory(twin, state)
         if learner.standardisation is not None:
             twin.standardisation = learner.standardisation.copy()
+        if twin.calibration is not None and learner.calibration is not None:
+            twin.calibration.merge(learner.calibration, np.arange(len(learner.labels)))
         for _ in range(max(PASSES, -(-STEPS * BATCH // len(labels)))):
             for part in torch.split(torch.randperm(len(labels), generator=twin.generator), BATCH):
                 twin.revisit(Features(samples[part.to(samples.device)]), [labels[i] for i in part.tolist()])
