@@ -5,9 +5,12 @@ import pytest
 import torch
 from live_batches import batch, cope, copy_as_killed, ids, teach
 from river.drift import ADWIN
+from small_learners import same_state
 
 from everlearn import open_live
+from everlearn.learners.finetune import Finetune
 from everlearn.live import statistics, writer
+from everlearn.live.journal import LiveError
 
 
 @pytest.fixture
@@ -100,6 +103,65 @@ def test_a_drift_detector_of_rivers_raises_alarms(tmp_path):
     with open_live(tmp_path / "live", drift=detector) as live:
         assert live.status()["alarms"] == alarms  # it got the earlier answers, which raise no alarm again
         assert detector.width > 0
+
+
+class AtTheTenthAnswer:
+    """A detector that reports a change at the tenth answer."""
+
+    seen = 0
+
+    def update(self, error):
+        self.seen += 1
+
+    @property
+    def drift_detected(self):
+        return self.seen == 10
+
+
+def test_a_detector_that_acts_halves_the_exemplars_in_the_journal(tmp_path):
+    by_hand = cope()
+    with open_live(tmp_path / "live", cope(), drift=AtTheTenthAnswer(), act=True) as live:
+        for number in range(6):  # four answers each, so that the third `tell` has the tenth
+            live.ask(ids(number), batch(number)[0])
+            by_hand.ask(ids(number), batch(number)[0])
+            live.tell(ids(number), batch(number)[1])
+            by_hand.tell(ids(number), batch(number)[1])
+            if number == 2:
+                before = by_hand.exemplars()
+                by_hand.alarm()
+                assert sum(live.learner.exemplars().values()) < sum(before.values())
+        assert [event["event"] for event in live.history()].count("alarm") == live.status()["alarms"] == 1
+        assert live.position == 13  # six of each, and the alarm
+        assert same_state(live.learner.state_dict(), by_hand.state_dict())
+        state = live.learner.state_dict()
+        killed = copy_as_killed(live, tmp_path / "killed")
+    with open_live(killed) as again:  # replays the journal, without the detector
+        assert same_state(again.learner.state_dict(), state)
+
+
+def test_an_alarm_that_was_not_written_is_made_after_the_next_change(tmp_path, monkeypatch):
+    with open_live(tmp_path / "live", cope(), drift=AtTheTenthAnswer(), act=True) as live:
+        journal, append = live._writer.journal, live._writer.journal.append
+
+        def full_disk(entries):
+            if entries[0].change.kind == "alarm":
+                raise LiveError("the disk is full")
+            append(entries)
+
+        monkeypatch.setattr(journal, "append", full_disk)
+        ask_and_tell(live, range(4))
+        assert "alarm" not in [event["event"] for event in live.history()]
+        monkeypatch.undo()
+        live.observe(*batch(7))
+        assert live.history()[-1]["event"] == "alarm"
+
+
+def test_what_can_not_act_is_refused_before_a_folder_is_made(tmp_path):
+    with pytest.raises(ValueError, match="act=True needs a drift detector"):
+        open_live(tmp_path / "live", cope(), act=True)
+    with pytest.raises(ValueError, match="finetune has no class-balanced memory that an alarm could halve"):
+        open_live(tmp_path / "live", Finetune("mlp", hidden=8), drift=AtTheTenthAnswer(), act=True)
+    assert not (tmp_path / "live").exists()
 
 
 def test_the_history_has_new_classes_and_is_bounded(tmp_path, monkeypatch):

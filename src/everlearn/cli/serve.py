@@ -37,6 +37,8 @@ class ServeFlags:
     """processes that answer requests, with --backend ray"""
     detector: str | None = None
     """a drift detector of River's, such as ADWIN, for the answers whose labels are told"""
+    act: bool = False
+    """let the detector act: at each alarm, the classes that are present lose the older half of their exemplars"""
     sources: Annotated[tuple[str, ...], tyro.conf.arg(name="from", metavar="URL")] = ()
     """streams of messages to learn from: redis://host:port/stream or kafka://host:port/topic, or NAME=URL"""
     batch_size: int = 10
@@ -59,6 +61,8 @@ def command(words: list[str]) -> int:
     from everlearn.live import holds_learner
     from everlearn.service.run import name_folders, serve
 
+    if flags.act and flags.detector is None:
+        raise ValueError("--act lets a drift detector act: name one, such as --detector ADWIN")
     folders = name_folders(flags.folders).values()
     new = [folder for folder in folders if not holds_learner(folder, flags.journal)]
     kind = learners.find(flags.learner)
@@ -85,6 +89,7 @@ def command(words: list[str]) -> int:
         tokens=flags.tokens,
         limits=limits,
         drift=None if flags.detector is None else _detector(flags.detector),
+        act=flags.act,
         sources=flags.sources,
         batch_size=flags.batch_size,
         journal=flags.journal,
@@ -119,6 +124,7 @@ def _on_ray(flags: ServeFlags, limits: Limits, learner: Any) -> int:
         limits=limits,
         journal=flags.journal,
         drift=None if flags.detector is None else _detector(flags.detector),
+        act=flags.act,
         sources=name_sources(flags.sources, list(folders)),
         batch_size=flags.batch_size,
     )

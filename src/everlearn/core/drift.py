@@ -30,7 +30,7 @@ from everlearn.transaction import atomic
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["Drift", "alarm", "halve", "refuted"]
+__all__ = ["Drift", "alarm", "check_alarm", "halve", "refuted"]
 
 RECENT = 100  # samples of a class over which its error rate is taken
 LEAST = 30  # samples of a class before it counts
@@ -180,14 +180,19 @@ def halve(learner: Learner, classes: NDArray[np.bool_]) -> None:
         remove(learner.memory, gone)
 
 
+def check_alarm(learner: Learner) -> None:
+    """Raise a ValueError if the learner has no memory that an alarm could halve."""
+    if not hasattr(learner.memory, "half_life"):
+        raise ValueError(f"{learner.name} has no class-balanced memory that an alarm could halve")
+
+
 @atomic
 def alarm(learner: Learner) -> None:
     """The world has changed: the classes that are present lose the older half of their exemplars.
 
     For drift detectors: they decide when. Without the setting `drift`, all classes are taken as present.
     """
-    if not hasattr(learner.memory, "half_life"):
-        raise ValueError(f"{learner.name} has no class-balanced memory that an alarm could halve")
+    check_alarm(learner)
     learner.settle()
     learner.invalidate()
     everything = np.ones(len(learner.labels), bool)

@@ -40,11 +40,16 @@ class Live:
     """
 
     def __init__(
-        self, model: Model, storage: Storage, drift: DriftDetector | None = None, queue: int | None = None
+        self,
+        model: Model,
+        storage: Storage,
+        drift: DriftDetector | None = None,
+        queue: int | None = None,
+        act: bool = False,
     ) -> None:
         self._storage, self._process = storage, os.getpid()
         if drift is not None:
-            model.statistics.attach(drift)
+            model.statistics.attach(drift, act)
         self._writer = Writer(model, storage, self._between, queue)
         self._publisher = Publisher(model, self._writer.wake)
         self._reader = Reader(self._writer, self._publisher)

@@ -17,6 +17,7 @@ import torch
 
 from everlearn import __version__
 from everlearn.checkpoint import CheckpointError
+from everlearn.core.drift import check_alarm
 from everlearn.core.learner import Learner
 from everlearn.live.folder import ABOUT, Folder
 from everlearn.live.journal import Journal, LiveError
@@ -40,6 +41,7 @@ def open_live(
     *,
     snapshot_every: int = 1000,
     drift: DriftDetector | None = None,
+    act: bool = False,
     queue: int | None = None,
     journal: str | None = None,
 ) -> Live:
@@ -49,6 +51,7 @@ def open_live(
         into which the state is loaded; it is needed only if the network is your own module.
     snapshot_every: changes from one snapshot on disk to the next. More make opening after a kill slower.
     drift: a drift detector of River's; it is updated with every answer whose label is told.
+    act: let the detector act: each change that it reports is followed by an `alarm()`, which is in the journal.
     queue: calls that may wait; further ones raise `Busy`. None for any number.
     journal: `postgresql://user@host/database` to keep journal and snapshots there, under the name of the folder, so
         that another machine can continue; None for the folder itself.
@@ -66,6 +69,10 @@ def open_live(
         raise ValueError(f"open_live takes a learner such as CoPE(...), not {shortened(learner)}")
     if not is_whole(snapshot_every, least=1):
         raise ValueError(f"snapshot_every is a whole number of at least 1, not {shortened(snapshot_every)}")
+    if act and drift is None:
+        raise ValueError("act=True needs a drift detector that can act, such as drift=river.drift.ADWIN()")
+    if act and learner is not None:
+        check_alarm(learner)
     if learner is None and not holds_learner(folder, journal):
         raise LiveError(f"{os.fspath(folder)} holds no learner yet: give one, open_live(folder, CoPE(...))")
     database = Database(str(journal), Path(folder).resolve().name) if is_postgres(journal) else None
@@ -92,7 +99,9 @@ def open_live(
         model = (
             _create(storage, learner) if place.is_new and learner is not None else _recover(storage, learner)
         )
-        live = Live(model, storage, drift, queue)
+        if act:
+            check_alarm(model.learner)
+        live = Live(model, storage, drift, queue, act)
     except BaseException:
         storage.close()
         raise

@@ -60,6 +60,9 @@ class Statistics:
         self.points: list[tuple[int, float, int, float]] = []  # position, time, labels told, rolling accuracy
         self.point_every = 10  # labels told between two points
         self.drift: DriftDetector | None = None
+        self.acts = self.alarm_due = (
+            False  # whether the detector acts, and whether it has called for an alarm
+        )
 
     # What happens.
 
@@ -106,6 +109,7 @@ class Statistics:
             self.drift.update(float(not answer.right))
             if self.drift.drift_detected:
                 self.alarms += 1
+                self.alarm_due = self.acts
                 detector = type(self.drift).__name__
                 self.event("drift", position, time, detector=detector, accuracy=self.rolling_accuracy())
         return answer
@@ -122,8 +126,12 @@ class Statistics:
         for key in ids:
             self.pending.pop(key, None)
 
-    def attach(self, drift: DriftDetector) -> None:
-        """Use a drift detector; it gets the answers in the window first, whose alarms are not counted."""
+    def attach(self, drift: DriftDetector, acts: bool) -> None:
+        """Use a drift detector; it gets the answers in the window first, whose alarms are not counted.
+
+        acts: whether each of its alarms is a change of the learner, too.
+        """
+        self.acts = acts
         for answer in self.window:
             drift.update(float(not answer.right))
         self.drift = drift

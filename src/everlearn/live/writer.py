@@ -180,6 +180,8 @@ class Writer:
                 self._counts = self.model.learner.batches, self.model.learner.samples
             else:
                 self._apply(self._without_repeats(group))
+                if self.model.statistics.alarm_due:
+                    self._alarm()
         except BaseException as error:  # of a check or an action; those of changes are handled in `_apply`
             for call in group:
                 if not call.outcome.is_known:
@@ -239,6 +241,12 @@ class Writer:
             else:
                 self._counts = self.model.learner.batches, self.model.learner.samples
                 call.succeed(result)
+
+    def _alarm(self) -> None:
+        """Make the change that a drift detector called for; if it can't be written, with the next call."""
+        before = self.model.position
+        self._apply([Call(Change.make("alarm", None))])
+        self.model.statistics.alarm_due = self.model.position == before
 
     def _append(self, entries: list[Entry]) -> None:
         started = time.perf_counter()

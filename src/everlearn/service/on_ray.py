@@ -191,11 +191,13 @@ def serve_on_ray(
     drift: Callable[[], DriftDetector] | None = None,
     sources: dict[str, str] | None = None,
     batch_size: int = 10,
+    act: bool = False,
     address: str | None = None,
 ) -> None:
     """Start the actors and the replicas, and return when they answer. Stop them with `stop_on_ray`.
 
-    drift: makes a drift detector for each learner. sources: addresses of streams of messages to learn from, by model.
+    drift: makes a drift detector for each learner. act: let these act. sources: addresses of streams of messages to
+    learn from, by model.
     address: of the cluster; by default that of this machine, else a new one.
     """
     import ray
@@ -216,7 +218,11 @@ def serve_on_ray(
             max_restarts=-1,
             max_concurrency=CALLS,
             num_cpus=0,
-        ).remote(str(folder.resolve()), learner, ActorOptions(journal, drift, consumed.get(name), batch_size))
+        ).remote(
+            str(folder.resolve()),
+            learner,
+            ActorOptions(journal, drift, consumed.get(name), batch_size, act),
+        )
     names, limits = list(folders), limits or Limits()
 
     def build() -> Any:

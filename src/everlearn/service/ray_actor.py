@@ -24,14 +24,15 @@ PATIENCE = 120.0  # seconds in which an actor that died must be back
 class ActorOptions:
     """How an actor opens its learner.
 
-    journal: see `open_live`. drift: makes a drift detector. source: a stream of messages to learn from, in batches of
-    `batch_size`.
+    journal, act: see `open_live`. drift: makes a drift detector. source: a stream of messages to learn from, in
+    batches of `batch_size`.
     """
 
     journal: str | None = None
     drift: Callable[[], DriftDetector] | None = None
     source: str | None = None
     batch_size: int = 10
+    act: bool = False
 
 
 class LearnerActor:
@@ -43,9 +44,8 @@ class LearnerActor:
         while True:  # the lock of an actor that died may last a moment longer
             try:
                 given = None if holds_learner(folder, journal) else learner
-                self._live = open_live(
-                    folder, given, journal=journal, drift=None if drift is None else drift()
-                )
+                detector = None if drift is None else drift()
+                self._live = open_live(folder, given, journal=journal, drift=detector, act=options.act)
                 break
             except LiveError as error:
                 if "in use by another process" not in str(error) or time.monotonic() > end:

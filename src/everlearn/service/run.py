@@ -82,6 +82,7 @@ def serve(
     tokens: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
     drift: Any = None,
+    act: bool = False,
     sources: Sequence[str] = (),
     batch_size: int = 10,
     journal: str | None = None,
@@ -89,8 +90,9 @@ def serve(
     """Serve the learners in these folders over HTTP, until the process is stopped.
 
     learner: for a folder that is new. tokens: the file of tokens; needed for another host than this machine.
-    drift: a class of drift detectors. sources: streams of messages to consume, each URL or NAME=URL, in batches of
-    `batch_size`. journal: where journal and snapshots are, if not in the folders; see `open_live`.
+    drift: a class of drift detectors. act: let these act, see `open_live`. sources: streams of messages to consume,
+    each URL or NAME=URL, in batches of `batch_size`. journal: where journal and snapshots are, if not in the folders;
+    see `open_live`.
     """
     import uvicorn
 
@@ -105,7 +107,8 @@ def serve(
     try:
         for name, folder in named.items():
             given = None if holds_learner(folder, journal) else learner
-            live = open_live(folder, given, journal=journal, drift=None if drift is None else drift())
+            detector = None if drift is None else drift()
+            live = open_live(folder, given, journal=journal, drift=detector, act=act)
             models[name] = ServedModel(name, live, limits)
             if name in opened:
                 models[name].consume(opened[name], batch_size)
