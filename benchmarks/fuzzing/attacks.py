@@ -18,7 +18,7 @@ from everlearn.learners import registry
 from fuzzing import inputs
 from fuzzing.judge import Judge
 from fuzzing.states import JUNK, forged_state
-from fuzzing.subjects import DATA, make
+from fuzzing.subjects import DATA, make, make_for
 from fuzzing.verdicts import digest, where
 
 __all__ = ["Fuzzer"]
@@ -56,8 +56,7 @@ class Fuzzer:
     def _new(self, data: str) -> Any:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(3)
-            network = DATA[data].network()
-        return make(self.name, network)
+            return make_for(self.name, data)
 
     def _subject(self, data: str) -> Any:
         """A learner that has learnt something, the one of before unless that has grown."""

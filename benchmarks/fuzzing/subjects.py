@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from everlearn.learners import registry
 
-__all__ = ["DATA", "Data", "make"]
+__all__ = ["DATA", "Data", "make", "make_for"]
 
 
 class Recurrent(nn.Module):
@@ -73,11 +73,12 @@ def frozen_layer() -> nn.Module:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """What a learner is given: its network, and the samples that it takes."""
+    """What a learner is given: its network, the samples that it takes, and settings, where it has these."""
 
     network: Callable[[], Any]
     shape: tuple[int, ...]
     dtype: torch.dtype
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 DATA = {
@@ -88,6 +89,10 @@ DATA = {
     "frozen": Data(frozen_layer, (6,), torch.float32),
     "uint16": Data(Narrow, (6,), torch.uint16),
     "explosive": Data(Explosive, (6,), torch.float32),
+    "images": Data(lambda: "cnn", (3, 8, 8), torch.float32, {"augmentation": "strong"}),
+    "byte images": Data(
+        lambda: "cnn", (1, 8, 8), torch.uint8, {"augmentation": "crop-flip", "colour": 0.4, "mixing": 0.4}
+    ),
 }
 
 SMALL: dict[str, Any] = {"hidden": 8, "embedding": 4, "memory_size": 12, "waiting": 5, "comparisons": 2}
@@ -108,3 +113,12 @@ def make(name: str, network: Any = "mlp", seed: int = 0, **settings: Any) -> Any
     fields = {field.name for field in dataclasses.fields(kind.Settings)}
     chosen = {key: value for key, value in SMALL.items() if key in fields} | settings
     return kind(network, **({"seed": seed, "device": "cpu"} | chosen))
+
+
+def make_for(name: str, data: str) -> Any:
+    """A small learner of this name for this kind of data."""
+    given = DATA[data]
+    fields = {field.name for field in dataclasses.fields(registry()[name].Settings)}
+    return make(
+        name, given.network(), **{key: value for key, value in given.settings.items() if key in fields}
+    )

@@ -107,3 +107,19 @@ def test_operations_come_one_after_the_other():
     operations = torch.tensor([OPERATIONS.index("solarise"), OPERATIONS.index("brightness")])
     both = rand_augment(IMAGES, operations, torch.tensor([0, 1]), 15)
     torch.testing.assert_close(both, changed("brightness", 1, images=changed("solarise")))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_images_of_another_range_are_changed_within_it(name):
+    images = 30 * IMAGES - 10
+    low, high = images.min(), images.max()
+    scaled = (images - low) / (high - low)
+    expected = changed(name, images=scaled) * (high - low) + low
+    torch.testing.assert_close(changed(name, images=images), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_values_that_are_not_finite_end_as_such():
+    images = IMAGES.clone()
+    images[0, 0, 0, 0] = 3e38
+    images[1, 0, 0, 0] = -3e38
+    assert not changed("equalise", images=images).isfinite().all()

@@ -25,8 +25,9 @@ OPERATIONS = (
 def rand_augment(images: Tensor, operations: Tensor, signs: Tensor, strength: int) -> Tensor:
     """The images after each of these operations, one after the other.
 
-    images: with values from 0 to 1, `[images, planes, height, width]`. operations: indices in `OPERATIONS`, `[n]`.
-    signs: 0 or 1, for those that go both ways, `[n]`. strength: from 0 to 30.
+    images: `[images, planes, height, width]`, with values from 0 to 1; if there are others, black and white are the
+    smallest and the largest value of all. operations: indices in `OPERATIONS`, `[n]`. signs: 0 or 1, for those that
+    go both ways, `[n]`. strength: from 0 to 30.
 
     >>> image = torch.tensor([[[[0.0, 0.5], [0.25, 1.0]]]])
     >>> rand_augment(image, torch.tensor([OPERATIONS.index("solarise")]), torch.tensor([0]), strength=15)
@@ -34,9 +35,11 @@ def rand_augment(images: Tensor, operations: Tensor, signs: Tensor, strength: in
               [0.2500, 0.0000]]]])
     """
     share = strength / LEVELS
+    black, white = images.amin().clamp(max=0), images.amax().clamp(min=1)
+    images = (images - black) / (white - black)
     for operation, sign in zip(operations.unbind(), (1 - 2 * signs).unbind(), strict=True):
         images = _coloured(_moved(images, operation, sign, share), operation, sign, share)
-    return images
+    return images * (white - black) + black
 
 
 def _is(operation: Tensor, name: str) -> Tensor:
@@ -121,7 +124,7 @@ def _stretched(images: Tensor) -> Tensor:
 
 def _equalised(images: Tensor) -> Tensor:
     """The values of each plane in equal shares, by the histogram of its bytes."""
-    values = (images * 255).round().long().flatten(2)  # [images, planes, pixels]
+    values = (images * 255).round().long().clamp(0, 255).flatten(2)  # [images, planes, pixels]
     counts = values.new_zeros(*values.shape[:2], 256).scatter_add(2, values, torch.ones_like(values))
     last = (counts > 0).long().cumsum(2).argmax(2, keepdim=True)  # the largest value there is
     step = (counts.sum(2, keepdim=True) - counts.gather(2, last)) // 255
