@@ -45,7 +45,7 @@ def _mangled(rng: random.Random, part: Any) -> Any:
     if choice == 8 and part.is_floating_point():
         return torch.full_like(part, rng.choice([float("nan"), float("inf"), 1e38]))
     if choice == 9 and part.numel():
-        part = part.clone()
+        part = part.clone(memory_format=torch.contiguous_format)
         value = (
             rng.choice([float("nan"), float("-inf")])
             if part.is_floating_point()
