@@ -45,7 +45,7 @@ def assert_same(result, other):
 
 def digits(name="cope", **options):
     source = stream("split-digits", **options)
-    return learner(name, source, device="cpu"), source
+    return learner(name, source, device="cpu", hidden=32), source
 
 
 CASES = {
