@@ -188,4 +188,4 @@ def test_large_embeddings_are_scored_now_and_then():
         learner.samples = samples
         if is_due(learner, 1):
             due.append(samples)
-    assert due == [*range(2, 512), *range(575, 900, 64)]  # the first 2¹⁸ numbers, then one of every 512 / 8
+    assert due == [*range(2, 512), *range(575, 900, 64)]  # the first 2¹⁸ numbers, then one of every 64

@@ -155,12 +155,12 @@ def is_due(learner: Learner, samples: int) -> bool:
     """Whether this many new samples are scored to fit the calibration, before they are learnt.
 
     With `whiten`, the scores after each batch cost some d³ operations: then only the first samples and one batch of
-    every d / 8 samples are used.
+    every d² / 4096 samples are used.
     """
     if not learner.options.whiten or learner.prototype_memory is None:
         return True
     size, before = learner.prototype_memory.vectors.shape[1], learner.samples
-    every = max(size // 8, 1)
+    every = max(size**2 // 2**12, 1)
     return before * size < FIRST or before // every != (before + samples) // every
 
 
