@@ -86,10 +86,10 @@ def test_a_setting_on_the_command_line_overrides_the_benchmark(capsys):
     assert settings["temperature"] == 0.1
 
 
-def test_the_same_seed_gives_the_same_numbers_in_two_processes(capsys):
+def test_the_same_seed_gives_the_same_numbers_in_two_processes(capsys, tmp_path):
     _, here, _ = typed(capsys, "run", "--json", *QUICK)
     words = [sys.executable, "-m", "everlearn", "run", "--json", *QUICK]
-    there = subprocess.run(words, capture_output=True, check=True, text=True).stdout
+    there = subprocess.run(words, capture_output=True, check=True, text=True, cwd=tmp_path).stdout
     assert json.loads(here)["accuracy"] == json.loads(there)["accuracy"]
 
 
