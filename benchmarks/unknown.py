@@ -13,7 +13,7 @@ the probability of that for a pair of them. Exemplars are at most 1,000 of the m
     energy          log Σ exp of the scores
     neighbours      the mean similarity to the five nearest exemplars, as `unknown=` uses it
     whitened neighbours    the same in the space in which classes are round, for features of an encoder
-    prototype       the largest cosine with a prototype in that space, as `unknown=` uses it for such features
+    prototype       the largest cosine with a prototype in that space
     spread          − the squared distance to the nearest class mean, scaled by the spread of its exemplars
 
 The test samples of texts are a fifth of them, drawn by the seed.

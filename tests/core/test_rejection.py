@@ -58,22 +58,3 @@ def test_a_class_that_was_never_seen_is_rejected_one_sample_at_a_time_too():
     assert known_region(learner) is before
     learner.observe(known[:2], ["a", "a"])
     assert learner.rejection is None
-
-
-def test_fixed_features_are_known_by_their_nearest_prototype():
-    rng = np.random.default_rng(0)
-    centres = 2 * np.eye(5)[1:]
-
-    def drawn(slot, count):  # the first number tells nothing
-        return centres[slot] + rng.normal(size=(count, 5)) * [1.0, 0.1, 0.1, 0.1, 0.1]
-
-    learner = CoPE("identity", memory_size=400, unknown=0.05, device="cpu")
-    for _ in range(30):
-        x = np.concatenate([drawn(slot, 4) for slot in range(3)])
-        learner.observe(x, ["a"] * 4 + ["b"] * 4 + ["c"] * 4)
-    assert learner.predict(drawn(3, 200)).count(UNKNOWN) > 190
-    assert learner.predict(drawn(0, 200)).count(UNKNOWN) < 30
-    cosines = learner.settings.temperature * learner.scores(learner.memory.samples()[0]).amax(1).double()
-    assert known_region(learner).least == pytest.approx(float(cosines.quantile(0.05)), abs=1e-5)
-    unseen = drawn(3, 20)
-    assert learner.snapshot().predict(unseen) == learner.predict(unseen)

@@ -28,7 +28,7 @@ from everlearn.core.locking import LearnerLock
 from everlearn.core.merge import check_merge, merge_learner, merge_memory
 from everlearn.core.plan import Plan
 from everlearn.core.prediction import NotLearntYet
-from everlearn.core.rejection import Known, NearPrototypes
+from everlearn.core.rejection import Known
 from everlearn.core.settings import Settings, make_settings
 from everlearn.core.signature import describe
 from everlearn.core.snapshot import copy_for_snapshot, take_snapshot
@@ -85,7 +85,7 @@ class Learner(ABC):
     standardisation: Standardisation | None = None
     calibration: Calibration | None = None
     drift: Drift | None = None
-    rejection: Known | NearPrototypes | None = None  # where known samples are, to reject others
+    rejection: Known | None = None  # where known samples are, to reject others
     columns: Columns | None = None  # by name, if samples come as DataFrames
     weighs_samples: ClassVar[bool] = False  # whether `step` takes `sample_weights` into account
     sample_weights: Tensor | None = None  # of the new samples of the batch that is being learnt, `[batch]`

@@ -1,7 +1,6 @@
 """Rejection of unknown samples: those whose nearest exemplars are farther away than nearly all exemplars' own are.
 
-This tells known from unknown better than the scores of classes do (benchmarks/unknown.py), except for fixed features
-that are compared by their covariance: there the nearest prototype does it better.
+This tells known from unknown better than the scores of classes do (benchmarks/unknown.py).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import torch
 from torch import Tensor
 
 from everlearn.arrays import in_float64, unit_rows
-from everlearn.core.whitening import Metric, metric_of
 from everlearn.encoders import Features
 from everlearn.label_json import UNKNOWN
 from everlearn.memory.labels import Label
@@ -21,33 +19,10 @@ from everlearn.memory.labels import Label
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["Known", "NearPrototypes", "known_region", "rejected"]
+__all__ = ["Known", "known_region", "rejected"]
 
 AT_MOST = 1000  # exemplars that are compared with
 NEAREST = 5  # of them that count
-
-
-class NearPrototypes:
-    """Where the known samples are, in the space in which classes are round: in the direction of a prototype.
-
-    exemplars: their features, `[exemplars, d]`.
-    least: a sample whose largest cosine with a prototype is lower is unknown: the quantile `share` of the exemplars'.
-    """
-
-    def __init__(self, metric: Metric, exemplars: Tensor, share: float) -> None:
-        self._metric = metric
-        self.least = (
-            float(in_float64(self._similarity(exemplars)).quantile(share)) if len(exemplars) else -1.0
-        )
-
-    def _similarity(self, features: Tensor) -> Tensor:
-        mean, factor, prototypes = self._metric
-        similar: Tensor = (unit_rows((unit_rows(features) - mean) @ factor) @ prototypes.T).amax(1)
-        return similar
-
-    def accepts(self, features: Tensor) -> Tensor:
-        """Whether each of the samples with these features is known."""
-        return self._similarity(features) >= self.least
 
 
 class Known:
@@ -87,15 +62,11 @@ def rejected(learner: Learner, predicted: list[Label], x: Any) -> list[Label]:
     return [label if is_known else UNKNOWN for label, is_known in zip(predicted, known, strict=True)]
 
 
-def known_region(learner: Learner) -> Known | NearPrototypes:
+def known_region(learner: Learner) -> Known:
     """Where the known samples are, computed from the exemplars at most once per batch."""
     if learner.rejection is None:
         samples = learner.memory.samples()[0]
         samples = samples[:: max(-(-len(samples) // AT_MOST), 1)]
-        share = learner.settings.unknown
-        features = learner.embed(Features(samples)) if len(samples) else torch.empty(0, 1)
-        if learner.options.whiten:
-            learner.rejection = NearPrototypes(metric_of(learner), features, share)
-        else:
-            learner.rejection = Known(unit_rows(features), share)
+        features = unit_rows(learner.embed(Features(samples))) if len(samples) else torch.empty(0, 1)
+        learner.rejection = Known(features, learner.settings.unknown)
     return learner.rejection
