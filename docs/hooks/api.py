@@ -94,6 +94,7 @@ PACKAGES = {
         "The paper as data: its experiments and claims, the comparison with its numbers, the report.",
         [
             "paper.own_experiment",
+            "paper.experiment_result",
             "paper.reproduce",
             "paper.experiment",
             "paper.tables",

@@ -56,7 +56,7 @@ ROWS = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> everlearn.paper.own_experiment.ExperimentResult:
+def found(tmp_path_factory: pytest.TempPathFactory) -> everlearn.paper.experiment_result.ExperimentResult:
     store = tmp_path_factory.mktemp("own") / "store.sqlite"
     measured = Evaluator(every=4, metrics={"lowest": lowest})
     return experiment(

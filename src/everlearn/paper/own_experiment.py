@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,27 +11,15 @@ from typing import Any
 from everlearn import learners as all_learners
 from everlearn.core.learner import Learner
 from everlearn.evaluation.evaluator import Evaluator
-from everlearn.experiments.job import Job, key
+from everlearn.experiments.job import Job
 from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.own import Own
 from everlearn.experiments.runner import Backend
-from everlearn.experiments.store import STORE, Store
+from everlearn.experiments.store import STORE
 from everlearn.experiments.sweep import run_sweep, sweep
 from everlearn.messages import is_whole, nearest
 from everlearn.paper.experiment import Cell, Experiment, Panel
-from everlearn.paper.paper_figures import write_figures
-from everlearn.paper.paper_tables import (
-    NOTE,
-    check_metrics,
-    metric_view,
-    metrics_of,
-    stored_values,
-    tables_as_latex,
-    tables_as_markdown,
-)
-from everlearn.paper.tables import Comparison, Table, fill
-from everlearn.paper.writers import to_csv, to_terminal
-from everlearn.plots.column_figure import COLUMN
+from everlearn.paper.experiment_result import ExperimentResult
 from everlearn.streams import names as stream_names
 from everlearn.streams import own_streams
 from everlearn.streams.base import Stream
@@ -134,110 +121,6 @@ def experiment(
     return ExperimentResult(compared, Path(store))
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class ExperimentResult:
-    """What an experiment measured: tables, paired tests, figures and a report, all from the store."""
-
-    experiment: Experiment
-    store: Path
-
-    @functools.cached_property
-    def table(self) -> Table:
-        """The table of all cells, filled from the store."""
-        wanted = {key(job) for job in self.experiment.jobs()}
-        records = [record for record in Store(self.store).records() if record.key in wanted]
-        return fill(self.experiment, records)[0]
-
-    @property
-    def metrics(self) -> list[str]:
-        """The metrics that were measured."""
-        return metrics_of(self.table)
-
-    def per_seed(self, learner: str, stream: str, metric: str = "accuracy") -> dict[int, float]:
-        """A metric for each seed: fractions for the library's metrics."""
-        cell = self.table.at(learner, stream)
-        if cell is None:
-            raise ValueError(f"there is no run of {learner!r} on {stream!r}")
-        return stored_values(cell, metric)
-
-    def mean(self, learner: str, stream: str, metric: str = "accuracy") -> float:
-        """The mean of a metric over seeds."""
-        found = self.per_seed(learner, stream, metric)
-        return sum(found.values()) / len(found) if found else float("nan")
-
-    def comparisons(self) -> list[Comparison]:
-        """The difference of `against` to each other learner, paired over seeds, with p-values adjusted by Holm."""
-        return self.table.comparisons()
-
-    @property
-    def errors(self) -> dict[str, str]:
-        """The error of each cell with failed runs."""
-        return {
-            f"{cell.cell.row} on {cell.cell.column}": cell.failed[0].error or ""
-            for cell in self.table.cells
-            if cell.failed
-        }
-
-    def to_latex(
-        self,
-        path: Target | None = None,
-        metrics: Sequence[str] = ("accuracy",),
-        names: Mapping[str, str] | None = None,
-    ) -> str:
-        """Tables for LaTeX with booktabs, written to a file if a path is given. names: of rows and columns."""
-        return _written(path, tables_as_latex([self.table], self._known(metrics), names))
-
-    def to_markdown(
-        self,
-        path: Target | None = None,
-        metrics: Sequence[str] = ("accuracy",),
-        names: Mapping[str, str] | None = None,
-    ) -> str:
-        """Tables in Markdown, written to a file if a path is given."""
-        return _written(path, tables_as_markdown([self.table], self._known(metrics), names))
-
-    def to_csv(self, path: Target | None = None, metric: str = "accuracy") -> str:
-        """The table of one metric as CSV, written to a file if a path is given."""
-        return _written(path, to_csv(metric_view(self.table, metric)))
-
-    def figures(
-        self,
-        folder: Target,
-        suffix: str = "pdf",
-        width: float = COLUMN,
-        names: Mapping[str, str] | None = None,
-        colours: Mapping[str, str] | None = None,
-    ) -> list[Path]:
-        """Curves over the stream in a column's width, in inches; suffix: pdf, svg or png."""
-        return write_figures([self.table], Path(folder), suffix, width, names, colours)
-
-    def report(self, folder: Target) -> Path:
-        """The page with tables, figures, paired tests and every run; returns its file."""
-        from everlearn.paper.report import write
-
-        return write([self.store], Path(folder), [self.experiment])
-
-    def _known(self, metrics: Sequence[str]) -> list[str]:
-        several = [metrics] if isinstance(metrics, str) else list(metrics)
-        check_metrics([self.table], several)
-        return several
-
-    def __repr__(self) -> str:
-        """The table of accuracies as text."""
-        from rich.console import Console
-
-        console = Console(width=110, record=True, file=open(os.devnull, "w"), color_system=None)  # noqa: SIM115
-        with console.file:
-            console.print(to_terminal(metric_view(self.table)))
-            failed = "".join(f"\nfailed: {cell}: {error}" for cell, error in self.errors.items())
-            return console.export_text() + NOTE + failed
-
-    def _repr_html_(self) -> str:
-        from everlearn.paper.report.html import table_html
-
-        return table_html(metric_view(self.table))
-
-
 def _named(given: Mapping[str, Any] | Sequence[str], what: str) -> dict[str, Any]:
     named = dict(given) if isinstance(given, Mapping) else {}
     if isinstance(given, Sequence) and not isinstance(given, str) and all(isinstance(n, str) for n in given):
@@ -334,11 +217,3 @@ def _with_common(
     if isinstance(network, str):
         given["network"] = network
     return given, network if callable(network) else None
-
-
-def _written(path: Target | None, text: str) -> str:
-    if path is not None:
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, "utf-8")
-    return text
