@@ -15,7 +15,8 @@ from everlearn.evaluation.evaluator import Evaluator
 from everlearn.experiments import tune as module
 from everlearn.experiments.job import Job
 from everlearn.experiments.runner import execute
-from everlearn.experiments.tune import Choice, parse_space, tune
+from everlearn.experiments.search_space import Choice, parse_space
+from everlearn.experiments.tune import tune
 
 SMALL = {"hidden": 16, "memory_size": 50}
 

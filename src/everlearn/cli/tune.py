@@ -67,7 +67,8 @@ def command(words: list[str]) -> int:
     from everlearn.evaluation.evaluator import Evaluator
     from everlearn.experiments.command import command as run_command
     from everlearn.experiments.job import Job
-    from everlearn.experiments.tune import parse_space, tune
+    from everlearn.experiments.search_space import parse_space
+    from everlearn.experiments.tune import tune
     from everlearn.streams import default_batch_size
 
     flags = in_one_sentence(lambda: tyro.cli(TuneFlags, args=words, prog="everlearn tune"))
