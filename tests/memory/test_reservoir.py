@@ -132,3 +132,12 @@ def test_two_thousand_images_of_mnist_cost_about_1_6_megabytes():
     memory = memory_of(2000)
     memory.allocate(torch.zeros(1, 784, dtype=torch.uint8), torch.device("cpu"))
     assert 1.56e6 < memory.nbytes() < 1.65e6
+
+
+@pytest.mark.parametrize("seen", [-1, 2**63 - 1])
+def test_a_number_of_samples_that_can_not_be_is_refused(seen):
+    first = memory_of(10)
+    send(first, [0] * 20)
+    state = first.state() | {"seen": torch.tensor([seen])}
+    with pytest.raises(ValueError, match=f"a memory can't have seen {seen} samples"):
+        memory_of(10).restore(state, torch.device("cpu"))

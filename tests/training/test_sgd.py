@@ -124,3 +124,11 @@ def test_a_step_through_a_chain_that_is_not_finite_is_refused_and_nothing_has_mo
     with pytest.raises(NotFinite, match="infinite or NaN.*lower learning_rate"):
         passed.descend(torch.full((3, 5), wild))
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), before, strict=True))
+
+
+def test_a_finite_gradient_whose_norm_is_not_is_shortened_and_keeps_its_direction():
+    network = nn.Linear(2, 1)
+    before = network.weight.detach().clone()
+    descent = SGD(network, [network.weight], 0.2, clip=0.5)
+    descent.step([torch.tensor([[3e30, -4e30]])])
+    torch.testing.assert_close(network.weight.detach() - before, torch.tensor([[-0.3, 0.4]]))

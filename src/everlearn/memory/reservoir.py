@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from everlearn.memory.base import Integers, ReplayMemory, remove_slot
+from everlearn.memory.base import LARGEST, Integers, ReplayMemory, remove_slot
 from everlearn.memory.labels import LabelTable
 from everlearn.transaction import assign
 
@@ -88,6 +88,8 @@ class ReservoirMemory(ReplayMemory):
     def _restore_index(self, index: dict[str, Integers], samples: int) -> None:
         self.seen, self._came = int(index["seen"][0]), index["came"]
         self._vacant, self._passed = index["forgotten"].tolist()
+        if not 0 <= self.seen <= LARGEST // 2:
+            raise ValueError(f"a memory can't have seen {self.seen} samples")
         if not len(self) == samples == len(index["slots"]):
             raise ValueError(
                 f"a memory of size {self.size} that saw {self.seen} samples can't hold {samples} exemplars"

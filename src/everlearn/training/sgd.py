@@ -100,7 +100,11 @@ class SGD:
         transaction = current()
         norm = torch.stack(foreach.norm(gradients)).norm()
         if self.clip is not None:
-            share = (self.clip / (self.learning_rate * norm)).clamp(max=1)
+            longest = 1.0
+            if not norm.is_cuda and norm.isinf():
+                gradients, norm = _shortened(gradients)
+                longest = math.inf
+            share = (self.clip / (self.learning_rate * norm)).clamp(max=longest)
             gradients = foreach.mul(gradients, share)
         if transaction is not None:
             transaction.norms.append(norm)  # whether it is finite is asked when the batch is done
@@ -121,6 +125,13 @@ class SGD:
         if self.clip is None or self.learning_rate * norm <= self.clip:
             return self.learning_rate
         return self.clip / norm
+
+
+def _shortened(gradients: Gradients) -> tuple[Gradients, Tensor]:
+    """The gradients divided by their largest value, and the norm of these: that of finite ones may be infinite."""
+    largest = torch.stack([part.abs().max() for part in gradients if part.numel()]).max()
+    shorter = [part / largest for part in gradients]
+    return shorter, torch.stack(foreach.norm(shorter)).norm()
 
 
 def finite_norm(gradients: Gradients) -> float:
