@@ -118,9 +118,9 @@ def sqrt(tensors: Tensors) -> Tensors:
 
 
 @_fused
-def norm(tensors: Tensors) -> Tensors:
-    """The Euclidean norm of each tensor."""
-    return [torch.linalg.vector_norm(tensor) for tensor in tensors]
+def norm(tensors: Tensors, ord: float = 2) -> Tensors:
+    """The norm of each tensor: the Euclidean one, or another."""
+    return [torch.linalg.vector_norm(tensor, ord) for tensor in tensors]
 
 
 @_fused

@@ -131,4 +131,15 @@ def test_a_finite_gradient_whose_norm_is_not_is_shortened_and_keeps_its_directio
     before = network.weight.detach().clone()
     descent = SGD(network, [network.weight], 0.2, clip=0.5)
     descent.step([torch.tensor([[3e30, -4e30]])])
-    torch.testing.assert_close(network.weight.detach() - before, torch.tensor([[-0.3, 0.4]]))
+    moved = network.weight.detach() - before
+    assert 0.1 < float(moved.norm()) <= 0.5
+    torch.testing.assert_close(moved / moved.norm(), torch.tensor([[-0.6, 0.8]]))
+
+
+def test_a_parameter_without_elements_does_not_matter():
+    network = nn.Linear(2, 1)
+    parameters = [network.weight, nn.Parameter(torch.zeros(0))]
+    before = network.weight.detach().clone()
+    SGD(network, parameters, 0.1, clip=0.5).step([torch.ones(1, 2), torch.zeros(0)])
+    torch.testing.assert_close(network.weight.detach(), before - 0.1)
+    SGD(network, parameters[1:], 0.1, clip=0.5).step([torch.zeros(0)])

@@ -100,11 +100,7 @@ class SGD:
         transaction = current()
         norm = torch.stack(foreach.norm(gradients)).norm()
         if self.clip is not None:
-            longest = 1.0
-            if not norm.is_cuda and norm.isinf():
-                gradients, norm = _shortened(gradients)
-                longest = math.inf
-            share = (self.clip / (self.learning_rate * norm)).clamp(max=longest)
+            share, norm = self._share(gradients, norm)
             gradients = foreach.mul(gradients, share)
         if transaction is not None:
             transaction.norms.append(norm)  # whether it is finite is asked when the batch is done
@@ -116,6 +112,23 @@ class SGD:
             moved = foreach.add(self._parameters, gradients, alpha=-self.learning_rate)
             transaction.replace(self._parameters, moved)
 
+    def _share(self, gradients: Gradients, norm: Tensor) -> tuple[Tensor, Tensor]:
+        """The factor that keeps a step from being too long, and a norm that is infinite only if a gradient is.
+
+        Squares may overflow where gradients do not. Their norm is then no more than the largest value times the root
+        of their number.
+        """
+        assert self.clip is not None
+        longest = self.clip / self.learning_rate
+        share = (self.clip / (self.learning_rate * norm)).clamp(max=1)
+        filled = [part for part in gradients if part.numel()]
+        if not filled:
+            return share, norm
+        largest = torch.stack(foreach.norm(filled, math.inf)).max()
+        overflows = norm.isinf() & largest.isfinite()
+        root = math.sqrt(sum(part.numel() for part in filled))
+        return torch.where(overflows, longest / root / largest, share), torch.where(overflows, largest, norm)
+
     def state_tensors(self) -> list[Tensor]:
         """The tensors that a step changes, besides the parameters: plain SGD has none."""
         return []
@@ -125,13 +138,6 @@ class SGD:
         if self.clip is None or self.learning_rate * norm <= self.clip:
             return self.learning_rate
         return self.clip / norm
-
-
-def _shortened(gradients: Gradients) -> tuple[Gradients, Tensor]:
-    """The gradients divided by their largest value, and the norm of these: that of finite ones may be infinite."""
-    largest = torch.stack([part.abs().max() for part in gradients if part.numel()]).max()
-    shorter = [part / largest for part in gradients]
-    return shorter, torch.stack(foreach.norm(shorter)).norm()
 
 
 def finite_norm(gradients: Gradients) -> float:
