@@ -48,7 +48,7 @@ print(json.dumps(found))
 """
 
 TIME = """
-import sys, time, torch
+import itertools, sys, time, torch
 from everlearn.learners import find
 torch.set_num_threads(1)
 model = find(sys.argv[1])("mlp", seed=0, device="cpu")
@@ -57,7 +57,7 @@ y = torch.randint(10, (2000,), generator=generator)
 centres = torch.rand(10, 784, generator=generator) < 0.2
 x = (centres[y] * torch.randint(60, 256, (2000, 784), generator=generator)).to(torch.uint8)
 labels = y.tolist()
-for line in ["warm-up", *sys.stdin]:
+for line in itertools.chain(["warm-up"], sys.stdin):
     times = []
     for i in range(0, 2000, 10):
         start = time.perf_counter()
