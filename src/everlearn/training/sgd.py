@@ -124,7 +124,7 @@ class SGD:
         filled = [part for part in gradients if part.numel()]
         if not filled:
             return share, norm
-        largest = torch.stack(foreach.norm(filled, math.inf)).max()
+        largest = foreach.largest(filled)
         overflows = norm.isinf() & largest.isfinite()
         root = math.sqrt(sum(part.numel() for part in filled))
         return torch.where(overflows, longest / root / largest, share), torch.where(overflows, largest, norm)
