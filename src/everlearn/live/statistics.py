@@ -60,9 +60,8 @@ class Statistics:
         self.points: list[tuple[int, float, int, float]] = []  # position, time, labels told, rolling accuracy
         self.point_every = 10  # labels told between two points
         self.drift: DriftDetector | None = None
-        self.acts = self.alarm_due = (
-            False  # whether the detector acts, and whether it has called for an alarm
-        )
+        self.acts = False  # whether the alarms of the detector change the learner
+        self.alarm_due = False  # whether it has called for a change that has not been made yet
 
     # What happens.
 
