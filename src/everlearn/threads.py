@@ -53,7 +53,7 @@ class ThreadCount:
         """Restore the number of threads from before."""
         with _lock:
             _active.pop(self, None)
-            mine = [count.threads for count in _active if count._owner == self._owner]
+            mine = [count.threads for count in _active if count._owner == self._owner] if _active else []
             if mine or not _active:
                 threads = mine[-1] if mine else self._before
                 if threads != self.threads:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-__all__ = ["TorchModes", "keeping_modes"]
+__all__ = ["TorchModes", "keeping_modes", "without_gradients"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -32,6 +32,19 @@ class TorchModes:
             torch._C._pop_torch_dispatch_stack(None)
         if torch.is_grad_enabled() != self._gradients:
             torch.set_grad_enabled(self._gradients)
+
+
+class without_gradients:  # noqa: N801
+    """`torch.no_grad()` in a quarter of its time."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+
+    def __exit__(self, *error: object) -> None:
+        torch._C._set_grad_enabled(self._before)
 
 
 def keeping_modes(function: Function) -> Function:

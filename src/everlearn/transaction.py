@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from everlearn import foreach
 from everlearn.threads import ThreadCount
-from everlearn.torch_modes import TorchModes
+from everlearn.torch_modes import TorchModes, without_gradients
 
 __all__ = ["PendingUpdate", "Transaction", "Update", "assign", "atomic", "current", "on_undo", "suspended"]
 
@@ -65,6 +65,21 @@ class Transaction:
     parts: objects whose attributes may be assigned to.
     generator: a random generator, whose state is restored.
     """
+
+    __slots__ = (
+        "_committing",
+        "_generator",
+        "_kept",
+        "_parts",
+        "_pending",
+        "_random_state",
+        "_spares",
+        "_undo",
+        "last_slopes",
+        "norms",
+        "point_of_no_return",
+        "undo_before",
+    )
 
     def __init__(self, parts: Iterable[object], generator: torch.Generator) -> None:
         self._parts = [(part, vars(part).copy()) for part in parts]
@@ -125,6 +140,8 @@ class Transaction:
 
     def is_finite(self) -> bool:
         """Whether every step so far was."""
+        if not self.norms and not self.last_slopes:
+            return True
         sums = [*self.norms, *(slope.sum() for slope in self.last_slopes)]
         return all(map(math.isfinite, sums))
 
@@ -154,15 +171,17 @@ class Transaction:
         self._generator.set_state(self._random_state)
 
     def _finish(self) -> None:
-        with torch.no_grad():
-            for update in self._pending:
-                update()
+        if self._pending:
+            with without_gradients():
+                for update in self._pending:
+                    update()
 
     def release(self) -> None:
         """The transaction is over: later ones may use its tensors."""
-        spares, self._spares = self._spares, []
-        for spare in spares:
-            _local.spares[spare.shape, spare.dtype, spare.device] = spare
+        if self._spares:
+            spares, self._spares = self._spares, []
+            for spare in spares:
+                _local.spares[spare.shape, spare.dtype, spare.device] = spare
 
 
 class PendingUpdate(Protocol):
@@ -221,8 +240,8 @@ def atomic(method: Method) -> Method:
         if self.lock.is_held():
             return method(self, *args, **kwargs)
         change = _Change(self)
-        # An interrupt may also come while a failed change is being undone, or at the very end of a change. So both
-        # calls are made twice; the second has no further effect.
+        # An interrupt may also come while a failed change is being undone, or at the very end of a change. So the
+        # undoing is done twice, and an end that was interrupted is made again; that has no further effect.
         try:
             try:
                 try:
@@ -240,7 +259,8 @@ def atomic(method: Method) -> Method:
             finally:
                 change.end()
         finally:
-            change.end()
+            if not change.ended:
+                change.end()
 
     return cast(Method, whole)
 
@@ -248,11 +268,14 @@ def atomic(method: Method) -> Method:
 class _Change:
     """One change of a learner: its lock, its number of threads, torch's modes, and the transaction."""
 
+    __slots__ = ("_learner", "_lock", "_modes", "_outer", "_threads", "_transaction", "ended")
+
     def __init__(self, learner: Any) -> None:
         self._learner, self._lock = learner, learner.lock
         self._outer, self._threads = _local.transaction, ThreadCount(learner.settings.threads)
         self._modes = TorchModes()
         self._transaction: Transaction | None = None
+        self.ended = False
 
     def begin(self) -> None:
         self._lock.acquire()
@@ -275,6 +298,7 @@ class _Change:
             self._transaction.release()
         self._threads.leave()
         self._lock.release()
+        self.ended = True
 
 
 @contextmanager

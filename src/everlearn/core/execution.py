@@ -121,10 +121,15 @@ def predictor(learner: Learner) -> Any:
 def learn_batch(learner: Learner, x: Tensor, plan: Plan) -> None:
     """Learn from a batch on the device; raise an error if memory runs out or a value is not finite."""
     learner.prepare_network()
-    drawing = DrawFrom(learner.generator) if learner.traits.draws else nullcontext()
+    traits, device = learner.traits, learner.device
+    learn = learner.graphs or learner.learn
+    x, plan = x.to(device), plan.on(device)
     try:
-        with drawing, with_gradients():
-            (learner.graphs or learner.learn)(x.to(learner.device), plan.on(learner.device))
+        if traits.draws or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+            with DrawFrom(learner.generator) if traits.draws else nullcontext(), with_gradients():
+                learn(x, plan)
+        else:
+            learn(x, plan)
     except RuntimeError as error:
         if "can't allocate memory" not in str(error):
             raise
@@ -136,6 +141,6 @@ def learn_batch(learner: Learner, x: Tensor, plan: Plan) -> None:
     if transaction is not None and not transaction.is_finite():
         raise NotFinite
     # By sums: the squares of a large variance would not be finite.
-    buffers = () if learner.device.type == "cuda" else learner.traits.finite_buffers
-    if not math.isfinite(sum(float(part.sum()) for part in buffers)):
+    buffers = learner.traits.finite_buffers
+    if buffers and device.type != "cuda" and not math.isfinite(sum(float(part.sum()) for part in buffers)):
         raise NotFinite

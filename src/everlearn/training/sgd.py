@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from everlearn import foreach
 from everlearn.arrays import in_float64
+from everlearn.torch_modes import without_gradients
 from everlearn.transaction import current
 
 __all__ = ["SGD", "NotFinite", "Pass", "finite_norm", "linear_chain", "with_gradients"]
@@ -99,7 +100,7 @@ class SGD:
             return
         transaction = current()
         norm = torch.stack(foreach.norm(gradients)).norm()
-        if self.clip is not None:
+        if self.clip is not None and not self._is_short(norm):
             share, norm = self._share(gradients, norm)
             gradients = foreach.mul(gradients, share)
         if transaction is not None:
@@ -111,6 +112,11 @@ class SGD:
         else:
             moved = foreach.add(self._parameters, gradients, alpha=-self.learning_rate)
             transaction.replace(self._parameters, moved)
+
+    def _is_short(self, norm: Tensor) -> bool:
+        """Whether a gradient of this norm clearly needs no shortening; on a GPU the host does not ask."""
+        assert self.clip is not None
+        return norm.is_cpu and self.learning_rate * norm.item() < 0.999 * self.clip
 
     def _share(self, gradients: Gradients, norm: Tensor) -> tuple[Tensor, Tensor]:
         """The factor that keeps a step from being too long, and a norm that is infinite only if a gradient is.
@@ -167,7 +173,7 @@ class _ChainPass(Pass):
     def __init__(self, optimiser: SGD, layers: list[tuple[Tensor, Tensor]], x: Tensor) -> None:
         self._optimiser, self._layers = optimiser, layers
         self._inputs = []  # a, what each layer was given
-        with torch.no_grad():
+        with without_gradients():
             given = x.flatten(1)
             for weight, bias in layers[:-1]:
                 self._inputs.append(given)
@@ -175,8 +181,11 @@ class _ChainPass(Pass):
             self._inputs.append(given)
             self.output = torch.addmm(layers[-1][1], given, layers[-1][0].T)
 
-    @torch.no_grad()
     def descend(self, slope: Tensor) -> None:
+        with without_gradients():
+            self._descend(slope)
+
+    def _descend(self, slope: Tensor) -> None:
         slopes = [slope]  # by the output of each layer, the last one first
         for i in range(len(self._layers) - 1, 0, -1):
             before = slopes[-1] @ self._layers[i][0]
@@ -198,21 +207,19 @@ class _ChainPass(Pass):
 
         The gradient sᵀa is no longer than s times a, which is cheap; its own norm is taken where that is too long.
         """
-        optimiser, samples, squares = self._optimiser, len(slopes[0]), 0.0
-        transaction = current()
+        optimiser, transaction = self._optimiser, current()
         if optimiser.clip is None and transaction is not None:
             # What is not finite anywhere, now or in an earlier step on this batch, shows at the output or, through
             # all weights, at the first layer; it is asked for when the batch is done.
             transaction.last_slopes = slopes[0], slopes[-1]
             return optimiser.learning_rate
+        squares, samples = 0.0, len(slopes[0])
         for s, a in zip(slopes, self._inputs[::-1], strict=True):
             squares += _square(s) * (_square(a) + samples)
         if not math.isfinite(squares):
             raise NotFinite
-        at_most = math.sqrt(squares)
-        if optimiser.clip is None or optimiser.learning_rate * at_most <= optimiser.clip:
+        if optimiser.clip is None or optimiser.learning_rate * math.sqrt(squares) <= optimiser.clip:
             return optimiser.learning_rate
-        squares = 0.0
         return optimiser.rate(math.sqrt(max(float(self._squared_norm(slopes)), 0.0)))
 
     def _clipped(self, slopes: list[Tensor]) -> list[Tensor]:
@@ -242,26 +249,35 @@ class _ChainUpdate:
     layers, slopes, inputs: the last layer first, whose weights were used last.
     """
 
+    __slots__ = ("_parts", "_rate")
+
     def __init__(
         self, layers: list[tuple[Tensor, Tensor]], slopes: list[Tensor], inputs: list[Tensor], rate: float
     ) -> None:
-        self.tensors = [part for layer in layers for part in layer]
-        self._layers, self._slopes, self._inputs, self._rate = layers, slopes, inputs, rate
-        self._versions = [(weight._version, bias._version) for weight, bias in layers]
+        self._rate = rate
+        self._parts = [
+            (weight, weight._version, bias, bias._version, slope, given)
+            for (weight, bias), slope, given in zip(layers, slopes, inputs, strict=True)
+        ]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The weights and biases."""
+        return [tensor for weight, _, bias, *_ in self._parts for tensor in (weight, bias)]
 
     def __call__(self) -> None:
-        parts = zip(self._layers, self._versions, self._slopes, self._inputs, strict=True)
-        for (weight, bias), versions, slope, given in parts:
-            if weight._version == versions[0]:
-                weight.addmm_(slope.T, given, alpha=-self._rate)
-            if bias._version == versions[1]:
-                bias.add_(slope.sum(0), alpha=-self._rate)
+        step = -self._rate
+        for weight, of_weight, bias, of_bias, slope, given in self._parts:
+            if weight._version == of_weight:
+                weight.addmm_(slope.T, given, alpha=step)
+            if bias._version == of_bias:
+                bias.add_(slope.sum(0), alpha=step)
 
 
 def _square(values: Tensor) -> float:
     """The sum of the squares; infinite where it is too large for float32."""
-    flat = values.reshape(-1)
-    return torch.dot(flat, flat).item()
+    norm: float = torch.linalg.vector_norm(values).item()
+    return norm * norm
 
 
 def linear_chain(network: nn.Module) -> list[nn.Linear]:
