@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["DrawFrom"]
+__all__ = ["DrawFrom", "on_cpu"]
 
 
 class DrawFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -46,6 +50,19 @@ class DrawFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
             else:
                 kwargs["generator"] = self.generator
         return func(*args, **kwargs)
+
+
+@contextmanager
+def on_cpu(network: nn.Module) -> Iterator[None]:
+    """A context in which a network is on the CPU, to draw weights: a GPU would draw from its own generator."""
+    held = next(itertools.chain(network.parameters(), network.buffers()), None)
+    device = None if held is None else held.device
+    network.cpu()
+    try:
+        yield
+    finally:
+        if device is not None:
+            network.to(device)
 
 
 _OVERLOADS: dict[Any, Any] = {}

@@ -23,7 +23,7 @@ from everlearn.label_json import Label
 from everlearn.live.results import Corrected, Deleted
 from everlearn.live.sample_index import SampleIndex
 from everlearn.memory.base import Integers
-from everlearn.randomness import DrawFrom
+from everlearn.randomness import DrawFrom, on_cpu
 from everlearn.transaction import atomic
 
 __all__ = ["can_rebuild", "correct", "delete", "memory_of", "rebuild"]
@@ -184,7 +184,7 @@ def _fresh(network: nn.Module, seed: int) -> nn.Module:
     for name, module in network.named_modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
-            with DrawFrom(torch.Generator().manual_seed(seed)):
+            with on_cpu(network), DrawFrom(torch.Generator().manual_seed(seed)):
                 reset()
         elif any(True for _ in module.parameters(recurse=False)):
             raise ValueError(

@@ -15,6 +15,7 @@ from torch.nn.functional import interpolate
 
 from everlearn.networks.backbones import MLP, SlimResNet18, SoftmaxNetwork
 from everlearn.networks.heads import projection
+from everlearn.randomness import on_cpu
 from everlearn.transaction import on_undo
 
 __all__ = ["MultiLevelNetwork"]
@@ -35,9 +36,10 @@ class MultiLevelNetwork(SoftmaxNetwork):
             features, features
         )  # of the last features, before they are compared with others
         if not isinstance(body, MLP) and self.experts:
-            for part in self.modules():
-                if isinstance(part, nn.Conv2d):
-                    nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+            with on_cpu(body):
+                for part in self.modules():
+                    if isinstance(part, nn.Conv2d):
+                        nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
 
     @staticmethod
     def _experts(body: Any, features: int) -> Iterator[nn.Module]:

@@ -7,6 +7,7 @@ import copy
 from torch import Tensor, nn
 
 from everlearn.networks.backbones import SoftmaxNetwork
+from everlearn.randomness import on_cpu
 from everlearn.transaction import on_undo
 
 __all__ = ["Peers"]
@@ -22,10 +23,11 @@ class Peers(SoftmaxNetwork):
     def __init__(self, body: nn.Module, features: int, outputs: int) -> None:
         super().__init__(body, features, outputs)
         self.peer = SoftmaxNetwork(copy.deepcopy(body), features, outputs)
-        for part in self.peer.body.modules():
-            reset = getattr(part, "reset_parameters", None)
-            if callable(reset):
-                reset()
+        with on_cpu(self.peer.body):
+            for part in self.peer.body.modules():
+                reset = getattr(part, "reset_parameters", None)
+                if callable(reset):
+                    reset()
 
     def first(self, x: Tensor) -> Tensor:
         """The logits of the first network, `[samples, outputs]`."""
