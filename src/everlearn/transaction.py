@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -54,7 +53,10 @@ def assign(array: Any, index: Any, values: Any) -> None:
     """`array[index] = values` for an array or tensor; undone if the transaction fails."""
     if _local.transaction is not None:
         before = array[index]
-        before = before.clone() if isinstance(before, Tensor) else np.array(before)
+        if isinstance(before, Tensor):
+            before = before.clone()
+        elif before.base is not None:  # a view; what is chosen by an array of indices is a copy
+            before = before.copy()
         _local.transaction.on_undo(functools.partial(array.__setitem__, index, before))
     array[index] = values
 
@@ -140,9 +142,7 @@ class Transaction:
 
     def is_finite(self) -> bool:
         """Whether every step so far was."""
-        if not self.norms and not self.last_slopes:
-            return True
-        sums = [*self.norms, *(slope.sum() for slope in self.last_slopes)]
+        sums = [*self.norms, *[slope.sum() for slope in self.last_slopes]]
         return all(map(math.isfinite, sums))
 
     # Commit or abort.
@@ -150,7 +150,8 @@ class Transaction:
     def commit(self) -> None:
         """Make the change final."""
         self._committing = True
-        self._finish()
+        if self._pending:
+            self._finish()
 
     def abort(self) -> None:
         """Undo all changes; or, if the commit had started, finish it."""
@@ -171,10 +172,9 @@ class Transaction:
         self._generator.set_state(self._random_state)
 
     def _finish(self) -> None:
-        if self._pending:
-            with without_gradients():
-                for update in self._pending:
-                    update()
+        with without_gradients():
+            for update in self._pending:
+                update()
 
     def release(self) -> None:
         """The transaction is over: later ones may use its tensors."""
@@ -246,9 +246,9 @@ def atomic(method: Method) -> Method:
             try:
                 try:
                     try:
-                        change.begin()
+                        transaction = change.begin()
                         result = method(self, *args, **kwargs)
-                        change.commit()
+                        transaction.commit()
                         return result
                     except BaseException:
                         change.abort()
@@ -277,15 +277,12 @@ class _Change:
         self._transaction: Transaction | None = None
         self.ended = False
 
-    def begin(self) -> None:
+    def begin(self) -> Transaction:
         self._lock.acquire()
         self._threads.enter()
-        self._transaction = Transaction(self._learner.changing_parts(), self._learner.generator)
-        _local.transaction = self._transaction
-
-    def commit(self) -> None:
-        assert self._transaction is not None
-        self._transaction.commit()
+        begun = Transaction(self._learner.changing_parts(), self._learner.generator)
+        self._transaction = _local.transaction = begun
+        return begun
 
     def abort(self) -> None:
         if self._transaction is not None:
