@@ -56,6 +56,8 @@ NOT_PARAMETERS = {
     "cutout",
     "mixing",
     "mirrored",
+    "shifted",
+    "turned",
 }
 
 

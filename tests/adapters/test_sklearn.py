@@ -59,6 +59,8 @@ NOT_PARAMETERS = {
     "cutout",
     "mixing",
     "mirrored",
+    "shifted",
+    "turned",
 }
 
 

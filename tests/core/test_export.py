@@ -128,7 +128,7 @@ def test_a_class_named_like_a_rejected_sample_leaves_the_label_out(tmp_path):
 
 
 def test_the_mean_over_mirror_images_is_exported(tmp_path):
-    learner = make("cope", mirrored=True, width=3)
+    learner = make("cope", mirrored=True, shifted=1, width=3)
     for x, y in batches():
         learner.observe(x, y)
     learner.export(tmp_path / "model.onnx")

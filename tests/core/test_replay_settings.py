@@ -226,6 +226,9 @@ def test_a_users_function_may_hold_objects_that_can_not_be_copied(tmp_path):
         ({"replayed": 0}, "replayed must be at least 1, not 0"),
         ({"width": 0}, "width must be at least 1, not 0"),
         ({"mirrored": 0.5}, "mirrored must be True or False, not 0.5"),
+        ({"shifted": -1}, "shifted must be at least 0, not -1"),
+        ({"turned": 1.0, "learn_prototypes": True}, "turned must be at least 0 and below 1, not 1.0"),
+        ({"turned": 0.5}, "turned must be 0 unless prototypes learn, not 0.5"),
         (
             {"augmentation": "flop"},
             "augmentation must be none or auto or shift or crop-flip or affine or strong or .*, not 'flop'",
@@ -503,7 +506,9 @@ def test_learners_whose_plans_differ_in_shape_are_of_another_shape(name):
 
 def all_added_on_a_gpu(name, seed=0, rate=0.01):
     settings = {"iterations": 2, "replayed": 7, "averaging": 0.9, "learning_rate": rate, "mirrored": True}
-    changed = {"augmentation": "shift", "width": 8, "colour": 0.3, "mixing": 0.4}
+    changed = {"augmentation": "shift", "width": 8, "colour": 0.3, "mixing": 0.4, "shifted": 1}
+    if name not in ("cope", "mir"):
+        changed["turned"] = 0.3
     return learners.find(name)("mlp", seed=seed, device="cuda", **changed, **settings)
 
 

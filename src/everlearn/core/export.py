@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from everlearn.atomic_write import replace_file
 from everlearn.core.calibration import calibrated
-from everlearn.core.images import with_mirror_image
+from everlearn.core.images import scores_over_views
 from everlearn.core.locking import synchronized
 from everlearn.core.prediction import NotLearntYet, evaluate
 from everlearn.label_json import encode_label
@@ -83,7 +83,7 @@ class _Predictor(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         prepared = self._frozen.prepared(as_input(x))
-        scores = calibrated(self._frozen, prepared, with_mirror_image)
+        scores = calibrated(self._frozen, prepared, scores_over_views)
         index, known = scores.argmax(1), self._frozen.rejection
         if known is not None:
             index = torch.where(known.accepts(self._frozen.features(prepared)), index, UNKNOWN_NUMBER)

@@ -69,7 +69,8 @@ def _scores(learner: Learner, x: Rows) -> list[Rows] | None:
     of_output = kind.scores is softmax.scores and kind.scores_with is softmax.scores_with
     if not of_output or not getattr(kind.scores_of, "takes_arrays", False) or learner.device.type != "cpu":
         return None
-    if learner.sample_type != torch.float32 or getattr(learner.settings, "mirrored", False):
+    over_views = any(getattr(learner.settings, name, False) for name in ("mirrored", "shifted"))
+    if learner.sample_type != torch.float32 or over_views:
         return None
     networks = [learner.network, learner.predictor] if learner.options.blend else [learner.predictor]
     chains = [_chain_of(network) for network in networks]

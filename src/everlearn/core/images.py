@@ -15,12 +15,22 @@ from everlearn.networks import as_input
 from everlearn.randomness import DrawFrom
 from everlearn.training.affine_views import AffineViews
 from everlearn.training.strong_views import STRONG_VIEWS, StrongViews
-from everlearn.training.views import Change, Colours, CutOut, Mixtures, Views, image_size, mirrored
+from everlearn.training.views import (
+    Change,
+    Colours,
+    CutOut,
+    Mixtures,
+    Turns,
+    Views,
+    image_size,
+    mirrored,
+    shifted,
+)
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["Augmentation", "ImageChanges", "SeveralViews", "with_mirror_image"]
+__all__ = ["Augmentation", "ImageChanges", "SeveralViews", "scores_over_views"]
 
 Augmentation = Callable[[Tensor], Tensor]
 """A user's function of a batch that returns one of the same shape; it is called before bytes become 0 … 1."""
@@ -39,6 +49,7 @@ class ImageChanges:
     def __init__(self, settings: ReplaySettings, x: Tensor, device: torch.device) -> None:
         self.own: Any = settings.augmentation if callable(settings.augmentation) else None
         self.changes = list(self._wanted(settings, x, device))
+        self.turns: Tensor | None = None  # how often each image is turned in the running iteration
 
     @staticmethod
     def _wanted(settings: ReplaySettings, x: Tensor, device: torch.device) -> Iterator[Change]:
@@ -46,8 +57,8 @@ class ImageChanges:
         for name in ("colour", "mixing"):
             if getattr(settings, name) and not (x.is_floating_point() or x.dtype == torch.uint8):
                 raise ValueError(f"{name} takes bytes or floating numbers, not samples of {x.dtype}")
-        for name in ("colour", "mirrored", "cutout"):
-            if getattr(settings, name):
+        for name in ("colour", "mirrored", "shifted", "cutout", "turned"):
+            if getattr(settings, name, 0):
                 image_size(f"the setting `{name}`", shape, settings.width)
         kind: Any = settings.augmentation
         if kind == "auto":
@@ -67,6 +78,8 @@ class ImageChanges:
             yield Colours(settings.colour)
         if settings.mixing:
             yield Mixtures(settings.mixing)
+        if turned := getattr(settings, "turned", 0):
+            yield Turns(turned, *image_size("the setting `turned`", shape, settings.width), device)
 
     def draw(self, generator: torch.Generator, iterations: int, images: int) -> tuple[NDArray[np.int64], ...]:
         """Random numbers that choose the change of each image: one `[iterations, images]` per kind of change."""
@@ -87,6 +100,7 @@ class ImageChanges:
                 both = self.own_view(self.own, both)
         for change, number in zip(self.changes, numbers, strict=True):
             both = change(both, number)
+            self.turns = change.turns(number) if isinstance(change, Turns) else None
         return both[: len(x)], both[len(x) :]
 
     @staticmethod
@@ -116,13 +130,19 @@ class ImageChanges:
         return sum(change.nbytes() for change in self.changes)
 
 
-def with_mirror_image(learner: Learner, x: Tensor) -> Tensor:
-    """The scores of samples; with `mirrored`, the mean of those of each image and its mirror image."""
-    scores = learner.scores(x)
-    if not getattr(learner.settings, "mirrored", False):
-        return scores
-    _, width = image_size("the setting `mirrored`", tuple(x.shape[1:]), learner.settings.width)
-    return (scores + learner.scores(mirrored(x, width))) / 2
+def scores_over_views(learner: Learner, x: Tensor) -> Tensor:
+    """The scores of samples; with `mirrored` or `shifted`, their mean over each image and these views of it."""
+    pixels, both_ways = (getattr(learner.settings, name, 0) for name in ("shifted", "mirrored"))
+    if not pixels and not both_ways:
+        return learner.scores(x)
+    height, width = image_size("prediction over views", tuple(x.shape[1:]), learner.settings.width)
+    views = [x, *shifted(x, height, width, pixels)] if pixels else [x]
+    if both_ways:
+        views += [mirrored(view, width) for view in views]
+    scores = learner.scores(views[0])
+    for view in views[1:]:
+        scores = scores + learner.scores(view)
+    return scores / len(views)
 
 
 class SeveralViews(ImageChanges):

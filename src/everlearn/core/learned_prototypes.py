@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from everlearn.core.turned_images import TURNS, folded, turned_prototypes, turns_of
 from everlearn.losses import proxy
 from everlearn.memory.prototypes import Prototypes
 from everlearn.transaction import assign, current
@@ -32,8 +33,14 @@ def fit_with_prototypes(learner: Learner, x: Tensor, slots: Tensor, weights: Ten
         "temperature": settings.temperature,
         "seen": seen,
     }
+    turns = turns_of(learner)
+    if turns is not None:
+        batch["slots"] = turns * len(prototypes) + slots
+        batch["prototypes"] = turned_prototypes(prototypes)
+        batch["seen"] = None if seen is None else seen.repeat(TURNS)
     features = learner.fit_embedding(x, proxy, weights, **batch)
-    descend(held, proxy.prototype_gradient(features, **batch), settings.learning_rate)
+    slope = proxy.prototype_gradient(features, **batch)
+    descend(held, slope if turns is None else folded(slope), settings.learning_rate)
     return features
 
 

@@ -112,5 +112,6 @@ def plan_shape(learner: Learner, batch: int) -> tuple[Hashable, ...]:
         settings.colour > 0,
         settings.cutout > 0,
         settings.mixing > 0,
+        getattr(settings, "turned", 0) > 0,
         bool(settings.averaging),
     )

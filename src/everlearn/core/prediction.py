@@ -13,7 +13,7 @@ from torch import Tensor
 from everlearn.arrays import Array
 from everlearn.core.calibration import calibrated
 from everlearn.core.few_samples import scores_of_one
-from everlearn.core.images import with_mirror_image
+from everlearn.core.images import scores_over_views
 from everlearn.core.rejection import rejected
 from everlearn.core.sparse import is_sparse, row_chunks
 from everlearn.core.validation import check_samples
@@ -60,7 +60,7 @@ def embed(learner: Learner, x: Any) -> Tensor:
 
 
 def scored(learner: Learner, x: Any, method: str = "predict") -> Array:
-    """The learner's `scores` of samples, `[samples, classes]`; with `mirrored`, the mean with those of mirror images.
+    """The learner's `scores` of samples, `[samples, classes]`; with `mirrored` or `shifted`, the mean over views.
 
     method: the name of the called method, for error messages.
     """
@@ -69,7 +69,7 @@ def scored(learner: Learner, x: Any, method: str = "predict") -> Array:
         raise NotLearntYet(f"{name} has seen no label yet: observe a batch first, then predict")
     if (single := scores_of_one(learner, x)) is not None:
         return single
-    scores = in_chunks(learner, x, method, lambda part: calibrated(learner, part, with_mirror_image))
+    scores = in_chunks(learner, x, method, lambda part: calibrated(learner, part, scores_over_views))
     if scores.isnan().any():
         raise Diverged(
             f"{name} gives NaN for these samples: its network has diverged, so start again with scaled samples "

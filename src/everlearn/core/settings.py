@@ -153,6 +153,8 @@ class ReplaySettings(Settings):
     """decay per batch of the averaged weights used for predictions; 0 for no averaging"""
     mirrored: bool = False
     """predict with the mean score of each image and its mirror image"""
+    shifted: int = 0
+    """predict with the mean score of each image and of it shifted by so many pixels in four directions; 0 for none"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -165,12 +167,26 @@ class ReplaySettings(Settings):
         self._check("colour", 0 <= self.colour <= 1, "at least 0 and at most 1")
         self._check("cutout", self.cutout >= 0, "at least 0")
         self._check("mixing", 0 <= self.mixing < 1, "at least 0 and below 1")
+        self._check("shifted", self.shifted >= 0, "at least 0")
         share = self.averaging
         self._check("averaging", share is None or 0 <= share < 1, "at least 0 and below 1")
 
 
 @dataclasses.dataclass(frozen=True)
-class BalancedReplaySettings(ReplaySettings):
+class TurnedSettings(ReplaySettings):
+    """Replay whose images may be turned."""
+
+    turned: float = 0.0
+    """share of the images turned by 90, 180 or 270 degrees in each iteration; each turn of a class counts as a class
+    of its own, which is never predicted; 0 for none"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("turned", 0 <= self.turned < 1, "at least 0 and below 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class BalancedReplaySettings(TurnedSettings):
     """The settings of replay from a class-balanced memory. None: a value that suits the kind of input."""
 
     averaging: float | None = None

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everlearn.arrays import Array, takes_arrays
+from everlearn.core.turned_images import fit_turned, turns_of
 from everlearn.networks import SoftmaxNetwork, as_input
 from everlearn.transaction import assign, on_undo
 
@@ -97,6 +98,10 @@ def fit(learner: Learner, x: Tensor, slots: Tensor, weights: Tensor | None = Non
 
     weights: how much the gradient of each sample counts, `[samples, 1]`.
     """
+    turns = turns_of(learner)
+    if turns is not None:
+        fit_turned(learner, x, slots, turns, weights)
+        return
     forward = learner.sgd.forward(as_input(x))
     slope = learner.head.among_open(forward.output).softmax(1)
     slope.scatter_add_(1, slots[:, None], slope.new_full((len(slots), 1), -1))

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
 from everlearn.core.learner import Learner
-from everlearn.core.settings import SoftmaxReplaySettings
+from everlearn.core.settings import SoftmaxReplaySettings, TurnedSettings
 from everlearn.memory.reservoir import ReservoirMemory
 
-__all__ = ["Reservoir"]
+__all__ = ["Reservoir", "ReservoirSettings"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReservoirSettings(TurnedSettings, SoftmaxReplaySettings):
+    """The settings of softmax replay; images may be turned."""
+
+    learning_rate: float = SoftmaxReplaySettings.learning_rate  # else that of TurnedSettings
+    """step size of plain SGD"""
+    clip: float | None = SoftmaxReplaySettings.clip
+    """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
 
 
 class Reservoir(Learner):
@@ -34,7 +46,7 @@ class Reservoir(Learner):
     """
 
     name = "reservoir"
-    Settings = SoftmaxReplaySettings
+    Settings = ReservoirSettings
     Memory = ReservoirMemory
     weighs_samples = True
 

@@ -12,12 +12,24 @@ from torch.nn.functional import pad
 from everlearn.messages import nearest
 from everlearn.networks import as_input
 
-__all__ = ["AUGMENTATIONS", "Change", "Colours", "CutOut", "Mixtures", "Views", "image_size", "mirrored"]
+__all__ = [
+    "AUGMENTATIONS",
+    "Change",
+    "Colours",
+    "CutOut",
+    "Mixtures",
+    "Turns",
+    "Views",
+    "image_size",
+    "mirrored",
+    "shifted",
+]
 
 # How far an image is shifted at most, in pixels, and whether it may be mirrored as well.
 AUGMENTATIONS = {"shift": (2, False), "crop-flip": (4, True)}
 
 LEVELS = 256  # how finely the share of a mixture is drawn, and each strength of a colour
+SHARES = 1000  # how finely the share of turned images is
 
 
 def image_size(what: str, shape: tuple[int, ...], width: int | None = None) -> tuple[int, int]:
@@ -48,6 +60,18 @@ def mirrored(x: Tensor, width: int) -> Tensor:
     tensor([[2, 1, 0, 5, 4, 3]])
     """
     return x.reshape(x.shape[0], -1, width).flip(2).view(x.shape)
+
+
+def shifted(x: Tensor, height: int, width: int, pixels: int) -> list[Tensor]:
+    """The images moved up, down, to the left and to the right by this many pixels; what comes in is black.
+
+    >>> up, down, left, right = shifted(torch.tensor([[1, 2, 3, 4]]), height=2, width=2, pixels=1)
+    >>> up, left
+    (tensor([[3, 4, 0, 0]]), tensor([[2, 0, 4, 0]]))
+    """
+    planes = pad(x.reshape(len(x), -1, height, width), (pixels,) * 4)
+    starts = [(2 * pixels, pixels), (0, pixels), (pixels, 2 * pixels), (pixels, 0)]
+    return [planes[..., top : top + height, left : left + width].reshape(x.shape) for top, left in starts]
 
 
 class Change(ABC):
@@ -205,3 +229,38 @@ class Mixtures(Change):
         x = as_input(x)
         share = numbers % LEVELS * (self._reach / (LEVELS - 1))
         return torch.lerp(x, x[numbers // LEVELS], share.view(-1, *[1] * (x.dim() - 1)).to(x.dtype))
+
+
+class Turns(Change):
+    """A share of the images turned by one, two or three quarters of a circle, anticlockwise.
+
+    >>> turns = Turns(0.5, height=2, width=2)
+    >>> turns(torch.tensor([[1, 2, 3, 4], [1, 2, 3, 4]]), torch.tensor([999, 0]))
+    tensor([[1, 2, 3, 4],
+            [2, 4, 1, 3]])
+    """
+
+    def __init__(self, share: float, height: int, width: int, device: torch.device | None = None) -> None:
+        if height != width:
+            raise ValueError(f"the setting `turned` takes square images, not {height} x {width} pixels")
+        self._turned = round(share * SHARES)
+        places = torch.arange(height * width).view(height, width)
+        self._table = torch.stack([places.rot90(turns).flatten() for turns in range(4)]).to(device)
+
+    def count(self, images: int) -> int:
+        """In one number whether an image is turned, and how often."""
+        return 3 * SHARES
+
+    def nbytes(self) -> int:
+        """Bytes of the table."""
+        return self._table.nbytes
+
+    def turns(self, numbers: Tensor) -> Tensor:
+        """How often each image is turned, from 0 to 3."""
+        return torch.where(numbers % SHARES < self._turned, 1 + numbers // SHARES, 0)
+
+    def __call__(self, x: Tensor, numbers: Tensor) -> Tensor:
+        """Each image turned as often as its number says."""
+        planes = x.reshape(len(x), -1, self._table.shape[1])
+        places = self._table[self.turns(numbers)][:, None].expand_as(planes)
+        return planes.gather(2, places).view(x.shape)
