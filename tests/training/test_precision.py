@@ -41,12 +41,13 @@ def test_another_precision_is_refused():
 @GPU
 @pytest.mark.parametrize("name", ["cope", "cope+", "reservoir", "cope-ce"])
 def test_mixed_precision_stays_near_full_precision(name):
-    full, mixed = (taught(p, "cuda", batches=8, kind=learners.find(name)) for p in ("full", "mixed"))
+    full, mixed = (taught(p, "cuda", batches=5, kind=learners.find(name)) for p in ("full", "mixed"))
     assert mixed.graphs._graphs
     assert all(part.dtype == torch.float32 for part in mixed.parameters)
     assert not all(torch.equal(a, b) for a, b in zip(full.parameters, mixed.parameters, strict=True))
     for part, other in zip(full.parameters, mixed.parameters, strict=True):
-        assert float((part - other).norm()) <= 0.05 * (1 + float(part.norm()))
+        apart = float((part - other).detach().norm())
+        assert apart <= 0.05 * (1 + float(part.detach().norm()))
 
 
 @GPU
