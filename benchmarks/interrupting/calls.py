@@ -110,6 +110,8 @@ def users_calls(name: str, variant: str, call: str, kind: str) -> int:
 
 @functools.cache
 def _clean(name: str, variant: str, call: str) -> tuple[dict[str, Any], Counter[str]]:
+    TROUBLE.expect()
+    CALLS[call](at_start(name, variant, call))  # makes the other learners that it needs
     learner = at_start(name, variant, call)
     TROUBLE.expect()
     CALLS[call](learner)
