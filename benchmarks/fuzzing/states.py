@@ -43,7 +43,8 @@ def _mangled(rng: random.Random, part: Any) -> Any:
     if choice == 7:
         return part.to_sparse() if part.ndim and part.dtype != torch.uint16 else part[None]
     if choice == 8 and part.is_floating_point():
-        return torch.full_like(part, rng.choice([float("nan"), float("inf"), 1e38]))
+        largest = min(1e38, torch.finfo(part.dtype).max)
+        return torch.full_like(part, rng.choice([float("nan"), float("inf"), largest]))
     if choice == 9 and part.numel():
         part = part.clone(memory_format=torch.contiguous_format)
         value = (

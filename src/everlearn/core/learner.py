@@ -67,6 +67,7 @@ class Learner(ABC):
     scenario: ClassVar[str | None] = None  # the order of the stream that the learner needs, if any
     Settings: ClassVar[type[Settings]] = Settings
     Memory: ClassVar[type[Any] | None] = None  # the class of its replay memory, if any
+    networks: ClassVar[str] = "one"  # the networks that it keeps, besides averaged weights for predictions
     has_head: ClassVar[bool] = True  # whether it has a softmax head with one logit per class
 
     settings: Any

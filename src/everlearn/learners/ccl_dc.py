@@ -67,6 +67,7 @@ class CCLDC(Learner):
     Settings = CCLDCSettings
     settings: CCLDCSettings
     Memory = ReservoirMemory
+    networks = "two"
     _crops: StrongViews | None = None  # the first link of the chain, where samples are images
 
     def begin(self, x: Tensor) -> None:

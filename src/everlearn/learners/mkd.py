@@ -69,6 +69,7 @@ class MKD(Learner):
     Settings = MKDSettings
     settings: MKDSettings
     Memory = ReservoirMemory
+    networks = "one, and a teacher"
     weighs_samples = True
     _teacher: SoftmaxNetwork | None = None
     _merged: Any = None  # the network of predictions, until something changes

@@ -48,6 +48,7 @@ class OCM(TaskAwareLearner):
     Settings = ContrastiveSettings
     settings: ContrastiveSettings
     Memory = ReservoirMemory
+    networks = "one, and a teacher"
     images: SeveralViews
     _previous: ProjectedNetwork | None = None  # the network at the end of the last task
 

@@ -9,6 +9,7 @@ from everlearn.experiments.codec import decode
 from everlearn.experiments.job import key
 from everlearn.experiments.store import Record, Store
 from everlearn.paper.experiment import Experiment
+from everlearn.paper.methods import methods_view
 from everlearn.paper.table_view import Column, Entry, Row, TableView
 from everlearn.paper.tables import MeasuredCell, Table, fill
 from everlearn.paper.writers import to_terminal
@@ -27,6 +28,10 @@ def print_comparison(experiment: Experiment, store: Store) -> None:
     for table in fill(experiment, records):
         console.print(table.title)
         console.print(to_terminal(comparison_view(table)))
+        if experiment.panels[table.position].protocol is not None:
+            for column in table.filled_columns:
+                console.print(f"{column}: every method; p against the first")
+                console.print(to_terminal(methods_view(table, column)))
     for note in experiment.notes:
         console.print(note, style="dim")
     for error, times in _errors(experiment, records).items():

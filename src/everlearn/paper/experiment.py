@@ -53,6 +53,7 @@ class Panel:
 
     measure: what a cell shows: the accuracy at the end, or the time and memory that the runs took.
     reference: the row that the others are compared with, where there are several learners.
+    protocol: the protocol of the field that its settings are from, if any.
     """
 
     title: str
@@ -61,6 +62,7 @@ class Panel:
     cells: tuple[Cell, ...]
     measure: Measure = "accuracy"
     reference: str = "cope"
+    protocol: str | None = None
 
     @property
     def rows(self) -> list[str]:
@@ -150,7 +152,15 @@ def experiment(name_or_path: str | os.PathLike[str], options: SweepOptions | Non
             measure = panel.get("measure", "accuracy")
             reference = panel.get("reference", "cope")
             panels.append(
-                Panel(panel["title"], panel["figure"], panel.get("axis"), tuple(chosen), measure, reference)
+                Panel(
+                    panel["title"],
+                    panel["figure"],
+                    panel.get("axis"),
+                    tuple(chosen),
+                    measure,
+                    reference,
+                    panel.get("protocol"),
+                )
             )
     if not panels:
         raise NothingLeft(
