@@ -228,7 +228,7 @@ def test_a_users_function_may_hold_objects_that_can_not_be_copied(tmp_path):
         ({"mirrored": 0.5}, "mirrored must be True or False, not 0.5"),
         ({"shifted": -1}, "shifted must be at least 0, not -1"),
         ({"turned": 1.0, "learn_prototypes": True}, "turned must be at least 0 and below 1, not 1.0"),
-        ({"turned": 0.5}, "turned must be 0 unless prototypes learn, not 0.5"),
+        ({"turned": 0.5}, "turned must be 0 unless learn_prototypes is set, not 0.5"),
         (
             {"augmentation": "flop"},
             "augmentation must be none or auto or shift or crop-flip or affine or strong or .*, not 'flop'",

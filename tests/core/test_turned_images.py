@@ -168,6 +168,13 @@ def test_images_that_are_not_square_are_refused_before_anything_changes():
     assert model.classes == [] and model.network is None
 
 
+def test_a_shift_beyond_the_image_is_refused_before_anything_changes():
+    model = learner("cope+", shifted=6)
+    with pytest.raises(ValueError, match="shifted must be less than the size of the images, 6 pixels, not 6"):
+        model.observe(torch.zeros(2, 1, 6, 8), ["a", "b"])
+    assert model.classes == [] and model.network is None
+
+
 def test_methods_with_their_own_losses_have_no_turned_images():
     with pytest.raises(TypeError, match="has no setting 'turned'"):
         learners.find("er-ace")("mlp", turned=0.5)

@@ -59,7 +59,11 @@ class ImageChanges:
                 raise ValueError(f"{name} takes bytes or floating numbers, not samples of {x.dtype}")
         for name in ("colour", "mirrored", "shifted", "cutout", "turned"):
             if getattr(settings, name, 0):
-                image_size(f"the setting `{name}`", shape, settings.width)
+                smallest = min(image_size(f"the setting `{name}`", shape, settings.width))
+                if name == "shifted" and settings.shifted >= smallest:
+                    raise ValueError(
+                        f"shifted must be less than the size of the images, {smallest} pixels, not {settings.shifted}"
+                    )
         kind: Any = settings.augmentation
         if kind == "auto":
             kind = AUTOMATIC.get(shape[0] if len(shape) == 3 else 0, "none")

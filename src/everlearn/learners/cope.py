@@ -64,7 +64,7 @@ class CoPESettings(BalancedReplaySettings):
         self._check("recalibrate_every", self.recalibrate_every >= 1, "at least 1")
         size = self.reference_batch
         self._check("reference_batch", size is None or size >= 1, "at least 1")
-        self._check("turned", not self.turned or self.learn_prototypes, "0 unless prototypes learn")
+        self._check("turned", not self.turned or self.learn_prototypes, "0 unless learn_prototypes is set")
         self._check("gradient", self.gradient in get_args(Gradient), "released, full or detached")
 
     before: ClassVar[dict[str, Any]] = {"renormalise": True}
