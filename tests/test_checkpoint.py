@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from everlearn import CoPE, checkpoint, load
+from everlearn import CoPE, checkpoint, learners, load
 from everlearn.checkpoint import CheckpointError
 
 
@@ -277,3 +277,27 @@ def test_a_file_is_not_read_beyond_what_its_header_says(length, tmp_path):
         os.truncate(path, 2**40)
     with pytest.raises(CheckpointError, match="its tensors should have 4 bytes, but .* follow the header"):
         checkpoint.read(path)
+
+
+def test_a_forged_count_of_samples_is_refused():
+    learner = learners.find("ranpac")("identity", projection=20, seed=0)
+    learner.observe(torch.rand(20, 6), [0, 1] * 10)
+    state = learner.state_dict()
+    name = "held_out.class_means.counts"
+    with pytest.raises(CheckpointError, match="counts that are no numbers of samples"):
+        learner.load_state_dict(state | {name: torch.full_like(state[name], 1e38)})
+
+
+def test_only_the_first_of_many_unknown_tensors_are_named():
+    state = CoPE(hidden=8).state_dict() | {f"other.{n}": torch.zeros(1) for n in range(9)}
+    with pytest.raises(CheckpointError, match=r"does not have: other\.0, other\.1, other\.2 and 6 more$"):
+        CoPE(hidden=8).load_state_dict(state)
+
+
+def test_samples_that_do_not_suit_the_network_are_refused_as_any_other_state():
+    learner = CoPE("slim-resnet18", memory_size=4, device="cpu")
+    learner.observe(torch.rand(2, 3, 8, 8), [0, 1])
+    state = learner.state_dict()
+    meta = json.loads(state["meta"]) | {"sample_shape": [1]}
+    with pytest.raises(CheckpointError, match="sample_shape does not suit its network"):
+        learner.load_state_dict(state | {"meta": json.dumps(meta)})

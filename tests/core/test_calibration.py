@@ -36,6 +36,15 @@ def test_the_temperature_of_distorted_scores_is_found(factor):
     assert calibration.biases.tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("kind", ["none", "temperature", "full"])
+def test_scores_that_are_not_finite_change_nothing(kind):
+    calibration = fitted(kind, lambda scores: scores, 40)
+    before = calibration.state()
+    good = torch.randn(2, 3)
+    calibration.record([good, torch.tensor([[1.0, float("inf"), 0.0], [0.0, 0.0, 0.0]])], [0, 1])
+    assert all(torch.equal(part, before[name]) for name, part in calibration.state().items())
+
+
 def test_biases_undo_a_prior_that_is_wrong():
     shift = torch.tensor([0.0, 2.0, 0.0])
     calibration = fitted("full", lambda scores: scores + shift)

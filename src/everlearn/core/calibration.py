@@ -86,6 +86,10 @@ class Calibration:
         scored = np.array(
             [np.asarray(scores) for scores in outputs], np.float64
         )  # [networks, samples, classes]
+        if not np.isfinite(
+            scored
+        ).all():  # by weights that are far too large; nothing can be learnt from them
+            return
         if len(scored) == 2:
             likelihoods = _softmax(scored)[:, rows, slots]
             fade = (1 - 1 / RECENT) ** len(slots)

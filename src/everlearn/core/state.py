@@ -186,9 +186,9 @@ def load_into(learner: Learner, state: State) -> None:
         _restore(twin, state, meta)
         unknown = {name for name in state if not name.startswith(OF_OTHERS)} - twin.state_dict().keys()
         if unknown:
-            raise CheckpointError(
-                f"this state has tensors that {learner.name} does not have: {', '.join(sorted(unknown))}"
-            )
+            first, more = sorted(unknown)[:3], max(len(unknown) - 3, 0)
+            listed = ", ".join(first) + (f" and {more} more" if more else "")
+            raise CheckpointError(f"this state has tensors that {learner.name} does not have: {listed}")
         check_finite(state, {name for name, part in before.items() if not bool(part.isfinite().all())})
         _check_exemplars(twin)
         learner.tensors_replaced()
@@ -274,8 +274,11 @@ def _network_size(learner: Learner, given: Any, shape: tuple[int, ...]) -> int:
     """The number of parameters of the named network for samples of this shape; nothing is allocated."""
     if not isinstance(given, str):
         return 0
-    with torch.device("meta"):
-        network = learner.build(given, shape)
+    try:
+        with torch.device("meta"):
+            network = learner.build(given, shape)
+    except ValueError as error:
+        raise CheckpointError(f"this state's sample_shape does not suit its network: {error}") from None
     return sum(part.numel() for part in network.parameters())
 
 

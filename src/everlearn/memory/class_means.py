@@ -9,6 +9,8 @@ from everlearn.memory.base import Integers
 
 __all__ = ["ClassMeans"]
 
+MOST = 2**53  # samples that a class can have had
+
 
 class ClassMeans:
     """One mean per class. Every change replaces the tensors, so that a transaction can go back to the old ones.
@@ -81,6 +83,6 @@ class ClassMeans:
                 f"its class means have the shapes {list(counts.shape)} and {list(means.shape)}, "
                 f"expected {list(self.counts.shape)} and {list(self.means.shape)}"
             )
-        if not bool((counts >= 0).all()):
-            raise ValueError("its class means have negative counts")
+        if not bool(((counts >= 0) & (counts <= MOST)).all()):
+            raise ValueError("its class means have counts that are no numbers of samples")
         self.counts, self.means = counts.to(self.counts), means.to(self.means)
