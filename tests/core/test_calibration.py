@@ -108,9 +108,9 @@ def test_it_travels_with_state_and_snapshot(kind, tmp_path):
     assert learner.calibration.biases.shape == (1,)
 
 
-def test_it_is_off_for_images_and_can_be_switched_on():
+def test_a_temperature_changes_no_prediction_of_images():
     images, y = torch.randint(0, 256, (40, 49), dtype=torch.uint8), [0, 1] * 20
-    off = CoPE("mlp", hidden=8, memory_size=20, device="cpu")
+    off = CoPE("mlp", hidden=8, memory_size=20, device="cpu", calibration="none")
     on = CoPE("mlp", hidden=8, memory_size=20, device="cpu", calibration="temperature")
     for learner in (off, on):
         learner.observe(images[:20], y[:20])

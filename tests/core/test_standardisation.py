@@ -174,4 +174,8 @@ def test_the_log_says_what_was_chosen_in_one_line(caplog):
     caplog.clear()
     with caplog.at_level("INFO", logger="everlearn"):
         CoPE("mlp", hidden=8, device="cpu").observe(torch.zeros(2, 49, dtype=torch.uint8), [0, 1])
-    assert caplog.messages == []
+        CoPE(torch.nn.Linear(49, 4), device="cpu").observe(torch.zeros(2, 49, dtype=torch.uint8), [0, 1])
+    (line,) = caplog.messages
+    assert (
+        line == "CoPE: the samples look like images, so it uses calibration=replay; set these to change them"
+    )

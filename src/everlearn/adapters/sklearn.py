@@ -140,7 +140,7 @@ class CoPEClassifier(SklearnClassifier):
         Which stored samples lose their place where the meaning of the data changes: `"contradiction"`, `"alarm"` or
         `"none"`.
     calibration
-        Fit probabilities to predictions of new samples: `"none"`, `"temperature"`, `"prior"` or `"full"`.
+        Fit probabilities to predictions of new samples: `"none"`, `"temperature"`, `"replay"`, `"prior"` or `"full"`.
     whiten
         Compare fixed features by their covariance within classes.
     standardise

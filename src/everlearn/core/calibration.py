@@ -18,6 +18,7 @@ from torch import Tensor
 from everlearn.arrays import Array
 from everlearn.checkpoint import State
 from everlearn.core.input_kind import Options
+from everlearn.core.replay_calibration import combined_sharpness, newton_step
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
@@ -41,6 +42,7 @@ class Calibration:
     sharpness: the logarithm of the inverse temperature.
     biases: one per class. With `calibration="full"` they are fitted; with `"prior"`, bias_c = log(1 + n_c).
     counts: n_c, how many samples of each class have arrived; counted with `"prior"` only.
+    fits: of `"replay"`, see replay_calibration.py. due: whether the next step is used for them.
     """
 
     def __init__(self, options: Options) -> None:
@@ -49,6 +51,13 @@ class Calibration:
         self.sharpness = 0.0
         self.biases: Numbers = np.zeros(0)
         self.counts: Numbers = np.zeros(0)
+        self.fits: Numbers = np.zeros((2, 3))
+        self.due = False
+
+    @property
+    def by_replay(self) -> bool:
+        """Whether it is fitted to the scores of a step, and needs no others."""
+        return self._kind == "replay"
 
     def open_classes(self, classes: int) -> None:
         """Make room for this many classes in all."""
@@ -94,7 +103,7 @@ class Calibration:
             likelihoods = _softmax(scored)[:, rows, slots]
             fade = (1 - 1 / RECENT) ** len(slots)
             self.evidence = fade * self.evidence + np.log(SURE + (1 - SURE) * likelihoods).sum(1)
-        if self._kind == "none":
+        if self._kind == "none" or self.by_replay:
             return
         scores = self.blended(scored)
         for start in range(0, len(slots), STEP):
@@ -111,9 +120,15 @@ class Calibration:
         if self._kind == "full":
             self.biases = self.biases - rate * errors.mean(0)
 
-    def merge(self, other: Calibration, slots: NDArray[np.int64]) -> None:
+    def follow(self, scores: Numbers, slots: NDArray[np.int64], new: int) -> None:
+        """Learn from the scores of new samples and, after them, of exemplars, and their classes."""
+        self.fits = newton_step(self.fits, scores, slots, new)
+        self.sharpness = combined_sharpness(self.fits)
+
+    def merge(self, other: Calibration | None, slots: NDArray[np.int64]) -> None:
         """Count what another learner has counted; the rest fits this learner's own scores, and stays."""
-        self.count(slots, other.counts)
+        if other is not None:  # as it is in a learner of images from an older state
+            self.count(slots, other.counts)
 
     def copy(self) -> Calibration:
         """A copy; its arrays are shared, because they are replaced and never changed."""
@@ -130,6 +145,8 @@ class Calibration:
         }
         if self._kind == "prior":
             state["calibration.counts"] = torch.from_numpy(self.counts.copy())
+        if self.by_replay:
+            state["calibration.fits"] = torch.from_numpy(self.fits.copy())
         return state
 
     def restore(self, state: State) -> None:
@@ -147,6 +164,13 @@ class Calibration:
                 raise ValueError("its calibration must have a count of at least 0 for each class")
             self.counts = counts.numpy()
             self.biases = np.log1p(self.counts)
+        if self.by_replay:
+            fits = state["calibration.fits"].cpu().double()
+            if fits.shape != self.fits.shape or not bool(fits.isfinite().all() and (fits[1] >= 0).all()):
+                raise ValueError(
+                    "its calibration must have three finite fits, with an information of at least 0"
+                )
+            self.fits = fits.numpy()
 
 
 def _softmax(scores: Numbers) -> Numbers:
@@ -173,7 +197,8 @@ def calibrated(learner: Learner, x: Tensor, function: Any) -> Tensor:
     if learner.calibration is None:
         scores: Tensor = function(learner, x)
         return scores
-    scores = combined(learner, outputs(learner, x))
+    blends = learner.options.blend and learner.average is not None
+    scores = combined(learner, outputs(learner, x) if blends else [function(learner, x)])
     return scores
 
 

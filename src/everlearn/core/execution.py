@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from everlearn.core.plan import Plan
+from everlearn.core.replay_calibration import fit_calibration
 from everlearn.randomness import DrawFrom
 from everlearn.training.cuda_graph import Captured, Graphed
 from everlearn.training.finite_guard import FiniteGuard
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "changing_parts",
+    "fit_calibration",
     "invalidate",
     "learn_batch",
     "learnt_tensors",

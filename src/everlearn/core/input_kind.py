@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from everlearn.core.replay_calibration import scores_are_known
 from everlearn.core.settings import BalancedReplaySettings
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ PLAIN = "plain"
 KINDS = {
     "rows": ROWS,
     "embeddings": Options(class_means=True, whiten=True, calibration="prior"),
-    "images": Options(),
+    "images": Options(calibration="replay"),  # where a step computes what it needs
     PLAIN: Options(),
 }
 
@@ -106,6 +107,13 @@ def choose_options(learner: Learner, kind: str) -> Options:
     if not learner.standardises:
         values["standardise"] = False
     options = Options(**values)
+    if options.calibration == "replay" and not scores_are_known(learner, options):
+        if learner.settings.calibration is not None:
+            raise ValueError(
+                f"calibration='replay' needs the scores that a step of CoPE on an MLP computes, but here "
+                f"{type(learner).__name__} predicts in another way: set calibration to 'temperature'"
+            )
+        options = dataclasses.replace(options, calibration="none")
     chosen = [
         f"{name}={getattr(options, name)}"
         for name in values

@@ -190,6 +190,7 @@ class Learner(ABC):
             extra = (part[i] for part in plan.extra)
             outcomes.append(self.step(new, plan.slots, old, plan.old_slots[i], *extra))
         with torch.inference_mode():
+            execution.fit_calibration(self, plan, outcomes)
             self.after_steps(plan, outcomes)
             if plan.keep is not None:
                 self.memory.write(samples, plan.keep)

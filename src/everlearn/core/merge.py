@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -127,7 +128,9 @@ def _check(learner: Learner, other: Learner) -> None:
             f"{name}.merge takes a learner of the same columns: {shortened(layouts[0])} here, "
             f"{shortened(layouts[1])} there"
         )
-    if learner.options != other.options:
+    # Without the calibration, which learners of images from older states do not have.
+    options = [dataclasses.replace(each.options, calibration="none") for each in (learner, other)]
+    if options[0] != options[1]:
         kinds = f"{learner.input_kind} here, {other.input_kind} there"
         raise ValueError(f"{name}.merge takes a learner of the same kind of samples: {kinds}")
     check_room(learner, len(learner.labels) + len(learner.labels.new(other.classes)))

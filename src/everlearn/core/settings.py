@@ -200,16 +200,19 @@ class BalancedReplaySettings(TurnedSettings):
     drift: str | None = None
     """exemplars that lose their place: by contradiction, by alarm of the error rate, or none; None: none"""
     calibration: str | None = None
-    """fit probabilities to predictions of new samples: none, temperature, prior (and the shares of the classes), full
-    (and biases of the classes); None: full for rows, prior for embeddings"""
+    """fit probabilities to predictions of new samples: none, temperature, replay (and of exemplars), prior (and the
+    shares of the classes), full (and biases of the classes); None: full for rows, prior for embeddings, replay for
+    images where a step computes what it needs"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check("new_share", self.new_share is None or 0 <= self.new_share < 1, "at least 0 and below 1")
         self._check("half_life", self.half_life is None or self.half_life >= 0, "at least 0")
         self._check("drift", self.drift in (None, *DRIFT), "none, contradiction, alarm or None")
-        known = (None, "none", "temperature", "prior", "full")
-        self._check("calibration", self.calibration in known, "none, temperature, prior, full or None")
+        known = (None, "none", "temperature", "replay", "prior", "full")
+        self._check(
+            "calibration", self.calibration in known, "none, temperature, replay, prior, full or None"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,6 +19,7 @@ from everlearn.core.few_samples import scores_of_new
 from everlearn.core.images import ImageChanges
 from everlearn.core.input_kind import choose_options, kind_of
 from everlearn.core.prediction import evaluate
+from everlearn.core.replay_calibration import EVERY
 from everlearn.core.settings import ReplaySettings
 from everlearn.core.standardisation import Standardisation
 from everlearn.memory.labels import Label
@@ -88,7 +89,10 @@ def note_new_samples(learner: Learner, x: Tensor, labels: list[Label]) -> None:
     held, drift = learner.calibration, learner.drift
     if held is not None or drift is not None:
         slots = learner.labels.slots(labels)
-        if learner.batches and (drift is not None or is_due(learner, len(x))):
+        by_replay = held is not None and held.by_replay
+        if held is not None and by_replay:  # in the step, but not in that of a GPU, which is one CUDA graph
+            held.due = learner.batches % EVERY == EVERY - 1 and learner.device.type == "cpu"
+        if learner.batches and (drift is not None or (not by_replay and is_due(learner, len(x)))):
             scores = _scores_before(learner, x)
             if drift is not None:
                 drift.follow(learner, np.asarray(combined(learner, scores)).argmax(1), slots)

@@ -58,7 +58,7 @@ def state_of(learner: Learner) -> State:
         "batches": learner.batches,
         "samples": learner.samples,
     }
-    if learner.input_kind not in (None, *AS_BEFORE):
+    if learner.input_kind not in (None, *AS_BEFORE) or learner.options.calibration == "replay":
         meta["input"] = learner.input_kind
     if learner.columns is not None:
         meta["columns"] = learner.columns.as_json()

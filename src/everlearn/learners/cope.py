@@ -96,6 +96,7 @@ class CoPE(Learner):
     Memory = BalancedMemory
     has_head = False
     weighs_samples = True
+    embeds_in_step = True  # `step` returns the embeddings of B before the step
     settings: CoPESettings
     memory: BalancedMemory
     prototype_memory: Prototypes
