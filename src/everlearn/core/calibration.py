@@ -51,7 +51,7 @@ class Calibration:
         self.sharpness = 0.0
         self.biases: Numbers = np.zeros(0)
         self.counts: Numbers = np.zeros(0)
-        self.fits: Numbers = np.zeros((2, 3))
+        self.fits: Numbers = np.zeros((3, 3))
         self.due = False
 
     @property
@@ -103,7 +103,7 @@ class Calibration:
             likelihoods = _softmax(scored)[:, rows, slots]
             fade = (1 - 1 / RECENT) ** len(slots)
             self.evidence = fade * self.evidence + np.log(SURE + (1 - SURE) * likelihoods).sum(1)
-        if self._kind == "none" or self.by_replay:
+        if self._kind == "none":
             return
         scores = self.blended(scored)
         for start in range(0, len(slots), STEP):
@@ -166,9 +166,9 @@ class Calibration:
             self.biases = np.log1p(self.counts)
         if self.by_replay:
             fits = state["calibration.fits"].cpu().double()
-            if fits.shape != self.fits.shape or not bool(fits.isfinite().all() and (fits[1] >= 0).all()):
+            if fits.shape != self.fits.shape or not bool(fits.isfinite().all() and (fits[1:] >= 0).all()):
                 raise ValueError(
-                    "its calibration must have three finite fits, with an information of at least 0"
+                    "its calibration must have three finite fits, with information and samples of at least 0"
                 )
             self.fits = fits.numpy()
 

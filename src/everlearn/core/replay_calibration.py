@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from everlearn.core.learner import Learner
     from everlearn.core.plan import Plan
 
-__all__ = ["EVERY", "combined_sharpness", "fit_calibration", "newton_step", "scores_are_known"]
+__all__ = ["batch_is_used", "combined_sharpness", "fit_calibration", "newton_step", "scores_are_known"]
 
-EVERY = 4  # one batch of so many is used: this is 1 % of the time of a batch of ten with an MLP
-RECENT = 200  # samples of a fit that count, about
+# One batch of so many is used, among the first samples and later: with an MLP and batches of ten this takes 4 % of the
+# time at first, and 1 % later.
+EVERY, EVERY_LATER, EARLY = 4, 16, 10_000
+# Samples that count in each fit, about, but at least a share of all: the scores change fast at first, how much better
+# exemplars are known does not.
+RECENT, RECENT_SHARE = np.array([100.0, 1000.0, 1000.0]), 1 / 8
 FIRM = 5.0  # information that holds a fit where it is
 LONGEST = 0.5  # step
-BOUNDS = (-4.0, 3.0)  # of the fits
-SIGNS = np.array([1.0, -1.0, 1.0])  # a − s + n
+FLATTEST, SHARPEST = -4.0, 3.0  # bounds of the fits
 
 Numbers = NDArray[np.float64]
 NETWORKS = ("mlp", "identity")  # those that compute the same in training and in evaluation mode
@@ -50,6 +53,12 @@ def scores_are_known(learner: Learner, options: Options) -> bool:
     )
 
 
+def batch_is_used(learner: Learner) -> bool:
+    """Whether the calibration is fitted to the next batch; not on a GPU, where a step is one CUDA graph."""
+    every = EVERY if learner.samples < EARLY else EVERY_LATER
+    return learner.device.type == "cpu" and learner.batches % every == every - 1
+
+
 def fit_calibration(learner: Learner, plan: Plan, outcomes: list[Any]) -> None:
     """Fit the calibration to the embeddings of the first step on a batch, where this batch is used for it."""
     held = learner.calibration
@@ -66,33 +75,34 @@ def fit_calibration(learner: Learner, plan: Plan, outcomes: list[Any]) -> None:
 
 
 def newton_step(fits: Numbers, scores: Numbers, slots: NDArray[np.int64], new: int) -> Numbers:
-    """The three fits and their information, `[2, 3]`, after one step on the log-likelihood of these samples.
+    """The three fits, their information and their samples, `[3, 3]`, after a step on the likelihood of these samples.
 
     scores: `[samples, classes]`, of `new` new samples, then of exemplars. slots: their classes.
     """
-    sharpness, information = fits
-    is_new = np.arange(len(slots)) < new
-    in_both = np.zeros(scores.shape[1], bool)
-    in_both[slots[new:]] = True
-    common = in_both[slots]
-    in_both[:] = False
-    in_both[slots[:new]] = True
-    common &= in_both[slots]
-    counted = np.array([~is_new, ~is_new & common, is_new & common])  # [fits, samples]
+    sharpness, information, samples = fits
+    present = np.zeros((2, scores.shape[1]), bool)  # the classes of new samples, and of exemplars
+    present[0, slots[:new]] = present[1, slots[new:]] = True
+    common = (present[0] & present[1])[slots]
+    counted = np.zeros((3, len(slots)))  # whether a fit counts a sample, [fits, samples]
+    counted[0, new:], counted[1, new:], counted[2, :new] = 1, common[new:], common[:new]
     # With p = softmax(βz) and β = e^sharpness: ∂ log p_y = β (z_y − E z), and its information is β² Var z.
-    z = scores - scores[np.arange(len(slots)), slots][:, None]
-    factors = np.exp(sharpness)[:, None]
-    powers = factors[:, :, None] * z
-    p = np.exp(powers - powers.max(2, keepdims=True))
-    p /= p.sum(2, keepdims=True)
-    means = (p * z).sum(2)
-    spreads = (p * z * z).sum(2) - means**2
-    slopes = -(counted * factors * means).sum(1)
-    information = (1 - 1 / RECENT) ** counted.sum(1) * information + (counted * factors**2 * spreads).sum(1)
-    steps = np.clip(slopes / (information + FIRM), -LONGEST, LONGEST)
-    return np.array([np.clip(sharpness + steps, *BOUNDS), information])
+    z = scores - scores.max(1, keepdims=True)
+    factors = np.exp(sharpness)
+    p = np.exp(np.multiply.outer(factors, z))  # [fits, samples, classes], up to its sum
+    sums, weighted = p.sum(2), p * z
+    means = weighted.sum(2) / sums
+    spreads = (weighted * z).sum(2) / sums - means * means
+    errors = z[np.arange(len(slots)), slots] - means
+    slopes, gained = factors * (errors * counted).sum(1), factors**2 * (spreads * counted).sum(1)
+    counts = counted.sum(1)
+    samples = samples + counts
+    kept = (1 - 1 / np.maximum(RECENT, RECENT_SHARE * samples)) ** counts
+    information = kept * information + np.maximum(gained, 0)
+    steps = np.minimum(np.maximum(slopes / (information + FIRM), -LONGEST), LONGEST)
+    return np.array([np.minimum(np.maximum(sharpness + steps, FLATTEST), SHARPEST), information, samples])
 
 
 def combined_sharpness(fits: Numbers) -> float:
-    """a − s + n."""
-    return float(np.clip(fits[0] @ SIGNS, *BOUNDS))
+    """a + (n − s), within bounds."""
+    exemplars, seen, new = map(float, fits[0])
+    return min(max(exemplars + new - seen, FLATTEST), SHARPEST)

@@ -19,7 +19,7 @@ from everlearn.core.few_samples import scores_of_new
 from everlearn.core.images import ImageChanges
 from everlearn.core.input_kind import choose_options, kind_of
 from everlearn.core.prediction import evaluate
-from everlearn.core.replay_calibration import EVERY
+from everlearn.core.replay_calibration import batch_is_used
 from everlearn.core.settings import ReplaySettings
 from everlearn.core.standardisation import Standardisation
 from everlearn.memory.labels import Label
@@ -87,12 +87,12 @@ def prepare_classes(learner: Learner, x: Tensor, new: list[Label]) -> None:
 def note_new_samples(learner: Learner, x: Tensor, labels: list[Label]) -> None:
     """Compare predictions with the labels of new samples, then let the scale follow them. Before they are learnt."""
     held, drift = learner.calibration, learner.drift
+    if held is not None and held.by_replay:  # in the step
+        held.due = batch_is_used(learner)
+        held = None
     if held is not None or drift is not None:
         slots = learner.labels.slots(labels)
-        by_replay = held is not None and held.by_replay
-        if held is not None and by_replay:  # in the step, but not in that of a GPU, which is one CUDA graph
-            held.due = learner.batches % EVERY == EVERY - 1 and learner.device.type == "cpu"
-        if learner.batches and (drift is not None or (not by_replay and is_due(learner, len(x)))):
+        if learner.batches and (drift is not None or is_due(learner, len(x))):
             scores = _scores_before(learner, x)
             if drift is not None:
                 drift.follow(learner, np.asarray(combined(learner, scores)).argmax(1), slots)
