@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["batch_is_used", "combined_sharpness", "fit_calibration", "newton_step", "scores_are_known"]
 
-# One batch of so many is used, among the first samples and later: with an MLP and batches of ten this takes 4 % of the
+# One batch of so many is used, among the first samples and later: of an MLP and batches of ten this takes 4 % of the
 # time at first, and 1 % later.
 EVERY, EVERY_LATER, EARLY = 4, 16, 10_000
 # Samples that count in each fit, about, but at least a share of all: the scores change fast at first, how much better
@@ -43,7 +43,8 @@ NETWORKS = ("mlp", "identity")  # those that compute the same in training and in
 def scores_are_known(learner: Learner, options: Options) -> bool:
     """Whether a step embeds samples as a prediction would: the same weights, prototypes and views of samples."""
     settings: Any = learner.settings
-    of_settings = ("colour", "cutout", "mixing", "mirrored", "recalibrate", "learn_prototypes")
+    views = ("colour", "cutout", "mixing", "turned", "mirrored", "shifted")
+    of_settings = (*views, "recalibrate", "learn_prototypes")
     return (
         getattr(learner, "embeds_in_step", False)
         and learner.given in NETWORKS

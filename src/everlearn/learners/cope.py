@@ -95,8 +95,7 @@ class CoPE(Learner):
     Settings = CoPESettings
     Memory = BalancedMemory
     has_head = False
-    weighs_samples = True
-    embeds_in_step = True  # `step` returns the embeddings of B before the step
+    weighs_samples = embeds_in_step = True  # the latter: `step` returns the embeddings of B before the step
     settings: CoPESettings
     memory: BalancedMemory
     prototype_memory: Prototypes
