@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from everlearn.cli.show import draw_pictures, print_table
+from everlearn.cli.show import draw_pictures, print_table, seeds_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ def command(words: list[str]) -> int:
     with progress_bar("cope and finetune on split-digits", jobs) as progress:
         results = execute_all(jobs, progress)
     by_learner = {name: [result for result in results if result.learner == name] for name in names}
-    print_table(by_learner, f"split-digits, {flags.seeds} seeds, mean ± std")
+    print_table(by_learner, f"split-digits, {seeds_line(flags.seeds)}")
     for picture in draw_pictures(by_learner, flags.out, few=True):
         print(f"picture: {picture}")
     print(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from everlearn.cli.flags import as_switches, in_one_sentence
-from everlearn.cli.show import draw_pictures, print_table, settings_line, summary
+from everlearn.cli.show import draw_pictures, print_table, seeds_line, settings_line, summary
 from everlearn.experiments.store import STORE, Store, check_can_store, record
 
 if TYPE_CHECKING:
@@ -290,4 +290,4 @@ def _horizon(flags: RunFlags) -> Horizon | None:
 def _title(flags: RunFlags) -> str:
     variant = f", S(T_{flags.imbalance})" if flags.imbalance else ""
     variant += f", {flags.scenario}" if flags.scenario != "split" else ""
-    return f"{flags.stream}{variant}, {flags.seeds} seed{'s' if flags.seeds > 1 else ''}, mean ± std"
+    return f"{flags.stream}{variant}, {seeds_line(flags.seeds)}"

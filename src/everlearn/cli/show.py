@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,13 +74,24 @@ def print_table(results: dict[str, list[Result]], title: str) -> None:
         table.add_column(column, justify="right")
     for name, numbers in summaries.items():
         cells = [numbers[metric] for metric in measured]
-        shown = [f"{100 * cell['mean']:.2f} ± {100 * cell['std']:.2f}" for cell in cells]
+        shown = [_shown(cell, lambda value: f"{100 * value:.2f}") for cell in cells]
         of_own = [numbers["metrics"][metric] for metric in own]
-        shown += [f"{cell['mean']:.4g} ± {cell['std']:.4g}" for cell in of_own]
+        shown += [_shown(cell, lambda value: f"{value:.4g}") for cell in of_own]
         table.add_row(
             name, *shown, f"{numbers['memory_bytes'] / 1e6:.2f} MB", f"{numbers['samples_per_second']:,.0f}"
         )
     Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+def seeds_line(seeds: int) -> str:
+    """What the numbers of a table are, by the number of seeds."""
+    return f"{seeds} seeds, mean ± std" if seeds > 1 else "1 seed"
+
+
+def _shown(cell: dict[str, Any], printed: Callable[[float], str]) -> str:
+    """Mean ± standard deviation; of one seed, its value alone."""
+    mean = printed(cell["mean"])
+    return f"{mean} ± {printed(cell['std'])}" if len(cell["per_seed"]) > 1 else mean
 
 
 def settings_line(settings: dict[str, Any], learner: str) -> str:
