@@ -110,7 +110,7 @@ def _forged_meta(rng: random.Random, meta: str) -> tuple[str, str]:
     if rng.random() < 0.2:
         del inside[name]
         return json.dumps(said), f"meta without {path}"
-    if name == "labels" and inside[name] and rng.random() < 0.5:
+    if name == "labels" and isinstance(inside[name], list) and inside[name] and rng.random() < 0.5:
         inside[name] = [*inside[name][1:], rng.choice(JUNK)]
     elif rng.random() < 0.2:
         inside[f"{name}?"] = inside.pop(name)
