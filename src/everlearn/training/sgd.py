@@ -116,7 +116,7 @@ class SGD:
     def _is_short(self, norm: Tensor) -> bool:
         """Whether a gradient of this norm clearly needs no shortening; on a GPU the host does not ask."""
         assert self.clip is not None
-        return norm.is_cpu and self.learning_rate * norm.item() < 0.999 * self.clip
+        return norm.is_cpu and self.learning_rate * float(norm.double().numpy()) < 0.999 * self.clip
 
     def _share(self, gradients: Gradients, norm: Tensor) -> tuple[Tensor, Tensor]:
         """The factor that keeps a step from being too long, and a norm that is infinite only if a gradient is.
