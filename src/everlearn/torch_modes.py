@@ -34,6 +34,9 @@ class TorchModes:
             torch.set_grad_enabled(self._gradients)
 
 
+_set_gradients: Any = getattr(torch._C, "_set_grad_enabled", torch.set_grad_enabled)  # without an object
+
+
 class without_gradients:  # noqa: N801
     """`torch.no_grad()` in a quarter of its time."""
 
@@ -41,10 +44,10 @@ class without_gradients:  # noqa: N801
 
     def __enter__(self) -> None:
         self._before = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
+        _set_gradients(False)
 
     def __exit__(self, *error: object) -> None:
-        torch._C._set_grad_enabled(self._before)
+        _set_gradients(self._before)
 
 
 def keeping_modes(function: Function) -> Function:

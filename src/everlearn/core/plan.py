@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -63,40 +63,28 @@ class Plan:
     def filled(self, arrays: list[Any]) -> Plan:
         """A plan of the same form with these arrays."""
         given = iter(arrays)
-        return Plan(
-            next(given),
-            None if self.rows is None else next(given),
-            None if self.old_slots is None else next(given),
-            None if self.keep is None else next(given),
-            tuple(next(given) for _ in self.changes),
-            None if self.age is None else next(given),
-            None if self.seeds is None else next(given),
-            None if self.weights is None else next(given),
-            tuple(next(given) for _ in self.extra),
-        )
+        return self._mapped(lambda part: next(given))
 
     def on(self, device: torch.device) -> Plan:
-        """The plan as tensors on a device."""
+        """The plan as tensors on a device; on the CPU they share memory with the arrays."""
         if device.type == "cpu":
-            return self._as_tensors()
-        tensors = [torch.from_numpy(part) for part in self.arrays()]
+            return self._mapped(torch.from_numpy)
         # `mps` may read the host's memory after it was freed, if it is not waited for.
         waits = device.type != "cuda"
-        return self.filled([part.to(device, non_blocking=not waits) for part in tensors])
+        return self._mapped(lambda part: torch.from_numpy(part).to(device, non_blocking=not waits))
 
-    def _as_tensors(self) -> Plan:
-        """The plan as tensors that share memory with the arrays."""
-        shared = torch.from_numpy
+    def _mapped(self, change: Callable[[Any], Any]) -> Plan:
+        """The plan with every array changed by a function."""
         return Plan(
-            shared(self.slots),
-            None if self.rows is None else shared(self.rows),
-            None if self.old_slots is None else shared(self.old_slots),
-            None if self.keep is None else shared(self.keep),
-            tuple(map(shared, self.changes)),
-            None if self.age is None else shared(self.age),
-            None if self.seeds is None else shared(self.seeds),
-            None if self.weights is None else shared(self.weights),
-            tuple(map(shared, self.extra)),
+            change(self.slots),
+            None if self.rows is None else change(self.rows),
+            None if self.old_slots is None else change(self.old_slots),
+            None if self.keep is None else change(self.keep),
+            tuple(map(change, self.changes)),
+            None if self.age is None else change(self.age),
+            None if self.seeds is None else change(self.seeds),
+            None if self.weights is None else change(self.weights),
+            tuple(map(change, self.extra)),
         )
 
 

@@ -15,13 +15,8 @@ __all__ = ["Reservoir", "ReservoirSettings"]
 
 
 @dataclasses.dataclass(frozen=True)
-class ReservoirSettings(TurnedSettings, SoftmaxReplaySettings):
+class ReservoirSettings(SoftmaxReplaySettings, TurnedSettings):
     """The settings of softmax replay; images may be turned."""
-
-    learning_rate: float = SoftmaxReplaySettings.learning_rate  # else that of TurnedSettings
-    """step size of plain SGD"""
-    clip: float | None = SoftmaxReplaySettings.clip
-    """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
 
 
 class Reservoir(Learner):
