@@ -1,5 +1,6 @@
 """REPRODUCIBILITY.md: made from results/, and up to date."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from runs_made_up import five, of_experiment
 from everlearn.experiments import results
 from everlearn.experiments.store import Store
 from everlearn.paper import reproducibility, tables
+from everlearn.paper.differences import Difference, known_differences, tally
 from everlearn.paper.experiment import experiment, experiments
 
 ROOT = Path(__file__).parents[2]
@@ -60,9 +62,42 @@ def test_where_a_number_differs_the_page_says_what_is_known_or_that_nothing_is()
 
 
 def test_every_known_difference_is_of_a_cell_that_there_is():
-    for name, row, column in reproducibility.known_differences():
+    for name, row, column in known_differences():
         (panel,) = experiment(name).panels
         assert panel.cell(row, column) is not None, (name, row, column)
+
+
+def test_a_tested_cause_cites_a_figure_or_the_cell_of_the_same_runs():
+    tested = [each for known in known_differences().values() for each in known if each.tested]
+    assert tested
+    for difference in tested:
+        assert re.search(r"\d\d\.\d|The same runs as", difference.text), difference.text
+
+
+def test_the_page_says_for_how_many_differing_numbers_a_cause_was_tested():
+    page = reproducibility.render(five("gem", "split-mnist", [80.0, 80.2, 80.1]))
+    assert "Of those that do not agree (1), a cause was tested for 0. Open: 1.\n" in page
+    page = reproducibility.render(five("gem", "split-mnist", [93.2, 93.3, 93.1]))
+    assert "1 are measured here, and 1 of these agree.\n\n-" in page
+
+
+def test_a_number_counts_once_by_the_most_telling_test_of_its_causes():
+    known = {
+        ("a", "x", "1"): [Difference("", "ruled out"), Difference(""), Difference("", "supported")],
+        ("a", "x", "2"): [Difference("", "ruled out"), Difference("", "as released")],
+        ("a", "x", "3"): [Difference("", "ruled out")],
+        ("a", "x", "4"): [Difference("not tested")],
+        ("a", "x", "5"): [Difference("", "supported")],  # not among those that differ
+    }
+    assert tally([("a", "x", str(i)) for i in (1, 2, 3, 4, 6)], known) == (
+        "Of those that do not agree (5), a cause was tested for 3: it explains 1; for 1 the released code, run here, "
+        "does not give the paper's number either; for 1 it is ruled out. Open: 2."
+    )
+
+
+def test_an_unknown_outcome_of_a_test_is_refused():
+    with pytest.raises(ValueError, match="'guessed'; expected one of supported, as released, ruled out"):
+        Difference("the weather", "guessed")
 
 
 def test_all_experiments_and_claims_are_on_the_page():

@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-import tomllib
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from everlearn.experiments import results
@@ -22,15 +20,14 @@ from everlearn.experiments.collect import collect_runs
 from everlearn.experiments.significance import Summary, welch
 from everlearn.experiments.store import Record
 from everlearn.paper.claims import Finding, Judgement, claims, judge
+from everlearn.paper.differences import Difference, Known, known_differences, tally
 from everlearn.paper.experiment import Experiment
 from everlearn.paper.formatting import number, proper, short, signed
 from everlearn.paper.table_view import Column, Entry, Row, TableView, name, number_entry
 from everlearn.paper.tables import MeasuredCell, Table, tables
 from everlearn.paper.writers import to_markdown
 
-__all__ = ["known_differences", "main", "render", "verdict"]
-
-Known = dict[tuple[str, str, str], list[str]]
+__all__ = ["main", "render", "verdict"]
 
 RESULTS, PAGE = Path("results"), Path("REPRODUCIBILITY.md")
 PAPER_SEEDS = 5
@@ -60,7 +57,7 @@ def render(records: Sequence[Record]) -> str:
     """The page, from these runs."""
     filled = tables(records)
     known = known_differences()
-    parts = [INTRODUCTION, _state(filled, records)]
+    parts = [INTRODUCTION, _state(filled, records, known)]
     parts += ["## Claims\n", to_markdown(_claims([judge(claim, filled) for claim in claims()]))]
     papers = {table.experiment.name: table.experiment for table in filled}
     for title, paper in papers.items():
@@ -68,19 +65,29 @@ def render(records: Sequence[Record]) -> str:
     return "\n".join(parts)
 
 
-def _state(filled: Sequence[Table], records: Sequence[Record]) -> str:
-    """The number of runs and of numbers that agree, and the machines."""
+def _state(filled: Sequence[Table], records: Sequence[Record], known: Known) -> str:
+    """The number of runs and of numbers that agree, for how many others a cause was tested, and the machines."""
     # A figure repeats numbers of the tables.
     printed = [
-        cell for table in filled if table.figure == "table" for cell in table.cells if cell.cell.published
+        (table.experiment.name, cell)
+        for table in filled
+        if table.figure == "table"
+        for cell in table.cells
+        if cell.cell.published
     ]
-    measured = [cell for cell in printed if cell.ours is not None]
-    agreeing = sum(verdict(cell).startswith("agrees") for cell in measured)
+    measured = [(title, cell) for title, cell in printed if cell.ours is not None]
+    differing = [
+        (title, cell.cell.row, cell.cell.column)
+        for title, cell in measured
+        if not verdict(cell).startswith("agrees")
+    ]
     machines = sorted({f"everlearn {record.version} on {record.hardware}" for record in records})
     summary = (
         f"{len(records):,} runs. Of {len(printed)} numbers that the paper prints, {len(measured)} are measured here, "
-        f"and {agreeing} of these agree.\n"
+        f"and {len(measured) - len(differing)} of these agree.\n"
     )
+    if differing:
+        summary += f"{tally(differing, known)}\n"
     return "\n".join([summary, *(f"- {machine}" for machine in machines)]) + "\n"
 
 
@@ -142,12 +149,12 @@ def _beside(table: Table, known: Known) -> TableView:
     return TableView(table.axis or "", tuple(map(Column, columns)), tuple(rows))
 
 
-def _explanation(cell: MeasuredCell, known: Sequence[str]) -> str:
+def _explanation(cell: MeasuredCell, known: Sequence[Difference]) -> str:
     """What is known of a difference; that nothing is, where it is significant."""
-    found = verdict(cell)
+    found, said = verdict(cell), " ".join(difference.text for difference in known)
     if found in ("higher", "lower"):
-        return " ".join(known) or "Not explained so far."
-    return " ".join(known) if found == WITHIN_NOISE else ""
+        return said or "Not explained so far."
+    return said if found == WITHIN_NOISE else ""
 
 
 def _ours(table: Table) -> TableView:
@@ -220,17 +227,6 @@ def _mean(ours: Summary | None, digits: int = 2) -> Entry:
         return Entry("–")
     few = "" if ours.n == PAPER_SEEDS else f"(n = {ours.n})"
     return Entry(mean=ours.mean, std=ours.std, digits=digits, note=few)
-
-
-def known_differences() -> Known:
-    """Known reasons why a number of ours differs, by experiment, row and column."""
-    content = tomllib.loads(files("everlearn.paper").joinpath("differences.toml").read_text("utf-8"))
-    known: Known = {}
-    for entry in content["difference"]:
-        for row in entry["rows"]:
-            for column in entry["columns"]:
-                known.setdefault((entry["experiment"], row, column), []).append(entry["known"])
-    return known
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
