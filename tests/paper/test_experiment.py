@@ -20,9 +20,10 @@ def test_the_experiments_of_the_paper_are_all_there_in_its_order_and_one_beyond_
 
 def test_the_balanced_table_has_every_method_on_every_stream():
     (panel,) = experiment("balanced").panels
-    assert len(panel.rows) == 15
+    assert len(panel.rows) == 16
     assert panel.columns == STREAMS
-    assert panel.cell("curl", "split-cifar10") is None
+    assert panel.cell("curl", "split-cifar10") is panel.cell("cn-dpm, original", "split-cifar10") is None
+    assert panel.cell("cn-dpm, original", "split-mnist").jobs[0].settings == {"original": True}
     cope = panel.cell("cope", "split-cifar10")
     assert (cope.published.mean, cope.published.std, cope.published.source) == (48.92, 1.32, "Table 2")
     assert [job.seed for job in cope.jobs] == [0, 1, 2, 3, 4]
