@@ -17,7 +17,10 @@ TURNING = ["cope", "cope+", "cope-ce", "reservoir"]
 def learner(name, **settings):
     prototypes = {"learn_prototypes": True} if name == "cope" else {}
     defaults = {"augmentation": "none", "averaging": 0.0, "iterations": 1, "clip": None}
-    return learners.find(name)("mlp", hidden=12, memory_size=20, seed=3, **prototypes | defaults | settings)
+    settings = (
+        {"device": "cpu"} | prototypes | defaults | settings
+    )  # a captured step calls no Python to spy on
+    return learners.find(name)("mlp", hidden=12, memory_size=20, seed=3, **settings)
 
 
 def batches(count=8, side=6):

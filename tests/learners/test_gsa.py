@@ -6,6 +6,7 @@ import pytest
 import torch
 from replayed_steps import body, same_weights, some_batches, watched_batches
 
+from everlearn.core.images import SeveralViews
 from everlearn.learners.gsa import GSA
 
 
@@ -91,14 +92,23 @@ def test_pushes_of_a_forgotten_class_are_gone():
     assert torch.equal(learner._pushed[:, :2], before[:, [0, 2]]) and not learner._pushed[:, 2:].any()
 
 
-def test_images_are_mirrored_and_only_new_ones_are_seen_in_views():
+def test_both_losses_see_a_view_of_each_image_and_one_of_its_mirror_image():
     learner = GSA("slim-resnet18", device="cpu", memory_size=8, replayed=4, augmentation="large-crop-grey")
-    met = []
-    original = learner.logits
+    met, views = [], []
+    original, change = learner.logits, SeveralViews.change
     learner.logits = lambda x: met.append(x) or original(x)
+
+    def spied(self, *arguments):
+        views.append(change(self, *arguments))
+        return views[-1]
+
     images = torch.randint(0, 256, (4, 3, 8, 8), dtype=torch.uint8)
-    for _ in range(2):
-        learner.observe(images, [0, 1, 0, 1], 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SeveralViews, "change", spied)
+        for _ in range(2):
+            learner.observe(images, [0, 1, 0, 1], 0)
     new, both = met[-2:]
-    assert len(new) == 2 * (4 + 4) and len(both) == 2 * 4
-    assert torch.equal(both[:4], images / 255) and torch.equal(both[4:], images.flip(-1) / 255)
+    seen, old = (part[2:] for part in views[-1])  # the images and mirror images come first
+    assert not torch.equal(seen[0], images / 255)
+    assert torch.equal(new, torch.cat([seen, old], 1).flatten(0, 1))
+    assert torch.equal(both, seen.flatten(0, 1))

@@ -65,7 +65,7 @@ class GSA(TaskAwareLearner):
     _pushed: Tensor | None = None  # Σ (1 − p_c) of samples of c, and Σ p_c of the others, `[2, outputs]`
 
     def begin(self, x: Tensor) -> None:
-        """Show the network each image and its mirror image, and a view of both."""
+        """Show the network a view of each image, and one of its mirror image."""
         super().begin(x)
         self.images = SeveralViews(self.settings, x, self.device, versions=inner_flips)
 
@@ -96,11 +96,12 @@ class GSA(TaskAwareLearner):
         """One step on both losses. x: `[copies, batch, ...]`, the images and mirror images, then their views."""
         old, old_slots, current, joined, weighs = replay
         versions, first = len(x) // 2, len(current)
+        x, old = x[versions:], old[versions:]
         new = torch.cat([x, old[:, :first]], dim=1)
         owners = torch.cat([slots, current])
-        logits = self.logits(new[versions:].flatten(0, 1))
+        logits = self.logits(new.flatten(0, 1))
         loss = cross_entropy(self.of_running_task(logits, owners), owners.repeat(versions))
-        both = torch.cat([old[:versions, first:], new[:versions, : len(joined)]], dim=1).flatten(0, 1)
+        both = torch.cat([old[:, first:], new[:, : len(joined)]], dim=1).flatten(0, 1)
         both_owners = torch.cat([old_slots[first:], owners[: len(joined)]]).repeat(versions)
         if len(both) > self.may_reject and len(old_slots):  # nothing is replayed from an empty memory
             loss = loss + self.settings.weight * self._balanced(self.logits(both), both_owners, weighs)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -14,7 +16,7 @@ from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.sgd import NotFinite
 from everlearn.transaction import Transaction, current, suspended
 
-__all__ = ["Captured", "Graphed"]
+__all__ = ["Captured", "Graphed", "uncollected"]
 
 # How often a shape is run eagerly before a graph is captured; libraries are also initialised in these runs.
 EAGER_FIRST = 3
@@ -128,10 +130,22 @@ class Captured:
         if self._ran is None:
             self._ran = torch.zeros((), dtype=torch.int64, device=_tensors(copies)[0].device)
         torch.cuda.synchronize()
-        with suspended(), torch.cuda.graph(graph):
+        with suspended(), uncollected(), torch.cuda.graph(graph):
             (self._guard or self._function)(*copies)
             self._ran += 1
         return graph, _tensors(copies)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from running: if it freed another CUDA graph now, the capture would fail."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _tensors(inputs: Any) -> list[Tensor]:
