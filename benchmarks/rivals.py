@@ -12,46 +12,62 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from everlearn.experiments.collect import collect_runs
 from everlearn.paper.experiment import experiment
 from everlearn.paper.methods import Method, frontier, methods, methods_view
 from everlearn.paper.tables import Table, fill
 from everlearn.paper.writers import to_markdown
+from everlearn.plots.plane import push_apart
 
 OURS, OTHERS = "#0b6fb8", "#57606a"
 
 
-def draw(ax: Any, table: Table, column: str) -> None:
-    """One column of a panel: accuracy over cost."""
+Name = tuple[str, float, float, str]  # of a method: where its point is, and its colour
+
+
+def draw(ax: Any, table: Table, column: str) -> list[Name]:
+    """One column of a panel: accuracy over cost; returns the names to write."""
     found = [method for method in methods(table, column) if method.cost]
     line = frontier(found)
     ax.plot([each.cost for each in line], [each.accuracy for each in line], color="#d0d7de", zorder=1)
+    names: list[Name] = []
     for method in found:
         colour = OURS if method.name == "cope+" else OTHERS
         ours = method.cell.ours
         assert ours is not None
         ax.errorbar(method.cost, ours.mean, ours.std, fmt="o", color=colour, capsize=2, markersize=5)
-        write(ax, method.name, method.cost, ours.mean, colour)
+        names.append((method.name, method.cost, ours.mean, colour))
     reported = [Method(cell) for cell in table.cells if cell.cell.column == column and cell.cell.published]
     for method in reported:
         published = method.cell.cell.published
         assert published is not None
         ax.plot(method.cost, published.mean, "x", color=OTHERS)
-        write(ax, f"{method.name}, reported", method.cost, published.mean, OTHERS)
+        names.append((f"{method.name}, reported", method.cost, published.mean, OTHERS))
     highest = max(each.cost for each in [*found, *reported])
     ax.set(xscale="log", title=f"{table.title.split(':')[0]}, {column}", ylabel="accuracy, %")
     ax.set_xlabel("images per new image")
     ticks = [5, 10, 20, 40, 80, 160, 320]
     ax.set_xticks([tick for tick in ticks if tick / 2 < highest], minor=False)
     ax.set_xticks([], minor=True)
-    ax.set_xlim(right=2.2 * highest)
+    ax.set_xlim(right=5 * highest)
     ax.set_xticklabels([str(tick) for tick in ticks if tick / 2 < highest])
     ax.spines[["top", "right"]].set_visible(False)
+    return names
 
 
-def write(ax: Any, name: str, cost: float, accuracy: float, colour: str) -> None:
-    """The name of a method, below its point."""
-    ax.annotate(name, (cost, accuracy), (5, -11), textcoords="offset points", color=colour, fontsize=8)
+def write(ax: Any, names: list[Name]) -> None:
+    """The names of the methods beside their points; none covers another or a point."""
+    points = ax.transData.transform([(cost, accuracy) for _, cost, accuracy, _ in names]) * 72 / ax.figure.dpi
+    sizes = np.array([(4.6 * len(name) + 4, 10) for name, *_ in names])
+    beside = points + np.stack([sizes[:, 0] / 2 + 4, np.full(len(names), -6.0)], 1)
+    placed = push_apart(beside, sizes, points, np.full((len(names), 2), 6.0))
+    for (name, cost, accuracy, colour), offset in zip(names, placed - points, strict=True):
+        ax.annotate(
+            name, (cost, accuracy), tuple(offset), textcoords="offset points",
+            color=colour, fontsize=8, ha="center", va="center",
+        )  # fmt: skip
 
 
 def main() -> None:
@@ -72,8 +88,11 @@ def main() -> None:
         print(f"{table.title} {column}\n\n{to_markdown(methods_view(table, column))}")
     if options.out is not None:
         figure = Figure(figsize=(5.2 * len(parts), 3.6), layout="constrained")
-        for ax, (table, column) in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts, strict=True):
-            draw(ax, table, column)
+        axes = figure.subplots(1, len(parts), squeeze=False)[0]
+        names = [draw(ax, table, column) for ax, (table, column) in zip(axes, parts, strict=True)]
+        figure.draw_without_rendering()  # computes the layout, so that names can be placed in points
+        for ax, of_panel in zip(axes, names, strict=True):
+            write(ax, of_panel)
         options.out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(options.out, dpi=150)
 
