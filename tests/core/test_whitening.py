@@ -53,7 +53,7 @@ def written_out(learner, seen, x, exemplars=True):
             nearest[n, c] = 1 + 0.03 * np.log(
                 np.mean([np.exp((min(max(s, -1), 1) - 1) / 0.03) for s in similar])
             )
-    weight = 0.5 * len(e) / len(features)
+    weight = 0.5 * np.sqrt(len(e) / len(features))
     return (cosines + weight * nearest) / (1 + weight) / learner.settings.temperature
 
 

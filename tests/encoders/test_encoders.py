@@ -269,7 +269,7 @@ def test_efficientnet_lite0_is_the_packages_network_with_its_normalisation():
     network = lite.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path).eval()
     x = torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        expected = network.extract_features((x.float() - 127) / 128).mean((2, 3))
+        expected = (network.extract_features((x.float() - 127) / 128) ** 2).mean((2, 3)) ** 0.5
     found = as_encoder("efficientnet-lite0:48")(x)
     assert found.shape == (2, 1280)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
@@ -295,9 +295,9 @@ def test_enlarged_images_are_interpolated_by_cubic_curves_and_stay_between_0_and
     assert sharp.min() == 0 and sharp.max() == 1
 
 
-def test_the_version_of_an_encoder_names_its_preprocessing():
+def test_the_version_of_an_encoder_names_its_method():
     pytest.importorskip("efficientnet_lite_pytorch")
-    assert as_encoder("efficientnet-lite0").version.endswith(" bicubic")
+    assert as_encoder("efficientnet-lite0").version.endswith(" bicubic, root mean square")
 
 
 def test_texts_learn_with_wordllama_and_load_by_name(tmp_path):

@@ -77,7 +77,8 @@ def metric_of(learner: Learner) -> Metric:
         mean, factor, whitened = _space(means, scatter, max(scattered - len(means), 0.0))
         samples = 0.0 if held.samples is None else float(held.samples.sum())
         exemplars, owners = _exemplars(learner, mean, size + whitened.square().sum(1).mean())
-        weight = means.new_tensor(WEIGHT * len(exemplars) / max(samples, len(exemplars), 1.0))
+        share = len(exemplars) / max(samples, len(exemplars), 1.0)
+        weight = means.new_tensor(WEIGHT * share**0.5)
         held.metric = Metric(mean, factor, to_unit_length(whitened)[0], exemplars, owners, weight)
     metric: Metric = held.metric
     return metric

