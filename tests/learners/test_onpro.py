@@ -184,6 +184,24 @@ def test_nothing_is_mixed_in_the_first_batch_of_a_task():
     assert [len(parts) for parts in drawn] == [3, 3, 3, 9]
 
 
+def test_the_first_task_replays_as_many_as_there_are_and_later_ones_by_class():
+    learner = small(memory_size=30, replayed=20, per_class=2)
+    learner.observe(torch.randn(30, 3), [0, 1] * 15, 0)
+    assert learner.replay_size(4) == 20
+    learner.observe(torch.randn(4, 3), [2, 3] * 2, 1)
+    assert learner.replay_size(4) == 2 * 4
+
+
+def test_whether_any_are_mixed_and_which_of_them_is_drawn():
+    learner = small(memory_size=40, replayed=40, mixed=0.5, largest_share=0.3)
+    learner.observe(torch.randn(40, 3), [0, 1] * 20, 0)
+    shares = np.stack([learner._draw_mixing(40)[1] for _ in range(200)]) / FINE
+    steps = (shares > 0).any(1)
+    assert 0.35 < steps.mean() < 0.65
+    assert 0.45 < (shares[steps] > 0).mean() < 0.55
+    assert 0.29 < shares.max() < 0.3
+
+
 def test_images_come_in_versions_and_views():
     learner = OnPro("slim-resnet18", device="cpu", memory_size=8, augmentation="crop-flip-grey", replayed=3)
     images = torch.randint(0, 256, (4, 3, 8, 8), dtype=torch.uint8)

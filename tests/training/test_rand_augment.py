@@ -88,12 +88,15 @@ def test_a_pixel_comes_from_where_the_matrix_says(name):
         "rotate": ((math.cos(math.radians(15)), -math.sin(math.radians(15))),
                    (math.sin(math.radians(15)), math.cos(math.radians(15)))),
     }[name]  # fmt: skip
+    centre = (
+        (4.5, 3.5) if name == "rotate" else (-0.5, -0.5)
+    )  # a shear leaves the edge of the image where it is
     for row in range(8):
         for column in range(10):
-            across, down = column - 4.5, row - 3.5
+            across, down = column - centre[0], row - centre[1]
             place = (
-                turn[0][0] * across + turn[0][1] * down + 4.5,
-                turn[1][0] * across + turn[1][1] * down + 3.5,
+                turn[0][0] * across + turn[0][1] * down + centre[0],
+                turn[1][0] * across + turn[1][1] * down + centre[1],
             )
             nearest = round(place[0]), round(place[1])
             if any(abs(abs(part - math.floor(part)) - 0.5) < 1e-3 for part in place):

@@ -38,7 +38,10 @@ class OnProSettings(ContrastiveSettings):
     any_mixed: float = 0.75
     """the share of exemplars that are mixed with any other; the rest are pairs of near classes"""
     mixed: float = 0.6
-    """the probability that mixing happens, and the largest share of another exemplar of any class"""
+    """the probability that exemplars of any class are mixed in a step, and then that each is;
+    and that a pair of classes is"""
+    largest_share: float = 0.6
+    """the largest share of another exemplar of any class"""
     concentration: float = 0.4
     """α of the Beta distribution of the shares in pairs of near classes"""
 
@@ -46,7 +49,7 @@ class OnProSettings(ContrastiveSettings):
         super().__post_init__()
         for name in ("prototype_temperature", "concentration"):
             self._check(name, getattr(self, name) > 0, "above 0")
-        for name in ("any_mixed", "mixed"):
+        for name in ("any_mixed", "mixed", "largest_share"):
             self._check(name, 0 <= getattr(self, name) <= 1, "between 0 and 1")
 
 
@@ -94,8 +97,9 @@ class OnPro(TaskAwareLearner):
     # What the host draws.
 
     def replay_size(self, batch: int) -> int:
-        """At most `per_class` exemplars for each class seen."""
-        return replay_by_class(self, super().replay_size(batch))
+        """At most `per_class` exemplars for each class seen; in the first task, for prototypes only, all."""
+        size = super().replay_size(batch)
+        return size if self.is_first_task else replay_by_class(self, size)
 
     def draw_replay(self, batch: int) -> tuple[NDArray[np.int64], ...]:
         """Rows and slots, two starts of a part of the features, what is mixed, and the numbers of all views.
@@ -119,8 +123,10 @@ class OnPro(TaskAwareLearner):
         settings, outputs = self.settings, self.network.head.out_features
         first = int(count * settings.any_mixed)
         partners = torch.randperm(first, generator=self.generator)
-        applied = torch.rand((), generator=self.generator) < settings.mixed
-        shares = (torch.rand(first, generator=self.generator) * settings.mixed * applied * FINE).long()
+        # One number says whether any are mixed, the others which of them.
+        happens = torch.rand(1 + first, generator=self.generator) < settings.mixed
+        shares = torch.rand(first, generator=self.generator) * settings.largest_share
+        shares = (shares * (happens[0] & happens[1:]) * FINE).long()
         keys = torch.randint(2**40, (outputs * (outputs - 1) // 2,), generator=self.generator)
         rows, slots = draw_of_every_class(self.memory, outputs, count - first, self.generator)
         from scipy.special import betaincinv  # only here, since it takes a moment to import

@@ -47,7 +47,7 @@ def _is(operation: Tensor, name: str) -> Tensor:
 
 
 def _moved(images: Tensor, operation: Tensor, sign: Tensor, share: float) -> Tensor:
-    """Sheared, shifted or turned, by the nearest pixel; black comes in from outside."""
+    """Sheared from the first row or column on, shifted or turned, by the nearest pixel; black comes in."""
     one = sign.to(images.dtype)
     nothing, angle = torch.zeros_like(one), one * math.radians(30 * share)
     height, width = images.shape[-2:]
@@ -59,11 +59,11 @@ def _moved(images: Tensor, operation: Tensor, sign: Tensor, share: float) -> Ten
     # In pixels a shear is the same both ways; in the units of the grid the sides of the image come in.
     across = where("shear-x", -one * 0.3 * share * height / width, nothing)
     down = where("shear-y", -one * 0.3 * share * width / height, nothing)
+    steps = [float(int(150 / 331 * size * share)) * 2 / size for size in (width, height)]
+    right = where("translate-x", -one * steps[0], across)
+    low = where("translate-y", -one * steps[1], down)
     across = where("rotate", -angle.sin() * height / width, across)
     down = where("rotate", angle.sin() * width / height, down)
-    steps = [float(int(150 / 331 * size * share)) * 2 / size for size in (width, height)]
-    right = where("translate-x", -one * steps[0], nothing)
-    low = where("translate-y", -one * steps[1], nothing)
     moved = warped(images, [straight, across, right, down, straight, low], mode="nearest")
     first, last = OPERATIONS.index("shear-x"), OPERATIONS.index("rotate")
     return torch.where((operation >= first) & (operation <= last), moved, images)
