@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from everlearn.core.prediction import CHUNK
 from everlearn.networks import as_input
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
 __all__ = ["exemplar_features"]
-
-CHUNK = 1000  # exemplars per forward pass
 
 
 def exemplar_features(learner: Learner, features: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
