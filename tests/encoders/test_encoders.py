@@ -1,6 +1,8 @@
 """Encoders: by name, of one's own, in batches, cached by content; and with everything a learner has."""
 
+import json
 import sqlite3
+import warnings
 from importlib.metadata import PackageNotFoundError
 
 import numpy as np
@@ -132,6 +134,47 @@ def test_an_encoder_of_ones_own_is_frozen_and_must_be_given_again(tmp_path):
         CheckpointError, match="this state has the encoder 'own:Linear', but the learner has None"
     ):
         CoPE("mlp", hidden=8, device="cpu", unknown=0.1).load_state_dict(learner.state_dict())
+
+
+def test_a_state_of_another_version_of_its_encoder_loads_with_a_warning(tmp_path):
+    def versioned(version):
+        return Encoder("lengths", lambda: counted([]), version=version)
+
+    learner = CoPE("identity", encoder=versioned("lengths 1"), device="cpu")
+    learner.observe(TEXTS, list("abc"))
+    learner.save(tmp_path / "state")
+    with warnings.catch_warnings(action="error"):
+        load(tmp_path / "state", encoder=versioned("lengths 1"), device="cpu")
+        load(tmp_path / "state", encoder=versioned(None), device="cpu")  # not known to differ
+    sentence = (
+        "saved with another version of its encoder, 'lengths 1'; it is now 'lengths 2', and may give other"
+    )
+    with pytest.warns(UserWarning, match=sentence):
+        later = load(tmp_path / "state", encoder=versioned("lengths 2"), device="cpu")
+    assert later.predict(TEXTS) == learner.predict(TEXTS)
+    with pytest.raises(
+        ValueError, match="the same version of the encoder: 'lengths 1' here, 'lengths 2' there"
+    ):
+        learner.merge(later)
+
+
+@pytest.mark.parametrize("forged", [3, None, ["1"]])
+def test_a_forged_version_of_an_encoder_is_refused(forged):
+    learner = CoPE("identity", encoder=linear(), device="cpu")
+    learner.observe(raw(), list("abcab"))
+    state = learner.state_dict()
+    state["meta"] = json.dumps(json.loads(state["meta"]) | {"encoder_version": forged})
+    with pytest.raises(CheckpointError, match="encoder_version is .*, expected a text"):
+        CoPE("identity", encoder=linear(), device="cpu").load_state_dict(state)
+
+
+def test_a_learner_with_an_encoder_and_one_without_are_not_merged():
+    learner, plain = CoPE("identity", encoder=linear(), device="cpu"), CoPE("identity", device="cpu")
+    for each in (learner, plain):
+        each.observe(Features(raw(5)) if each is learner else raw(5), list("abcab"))
+    for one, other in ((learner, plain), (plain, learner)):
+        with pytest.raises(ValueError, match="takes a learner with the same encoder"):
+            one.merge(other)
 
 
 @pytest.mark.parametrize("name", ["cope", "reservoir", "ncm"])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from everlearn.core.class_means import refresh_means
 from everlearn.core.forget import copy_before_writing
 from everlearn.core.locking import synchronized
-from everlearn.core.state import identity
+from everlearn.core.state import encoder_version, identity
 from everlearn.core.validation import check_room
 from everlearn.memory.labels import shortened
 from everlearn.messages import differing
@@ -107,7 +107,10 @@ def _check(learner: Learner, other: Learner) -> None:
     name = type(learner).__name__
     if learner.memory is None and type(learner).merge_from is merge_memory:
         raise ValueError(f"{learner.name} has no memory, so there is nothing to merge")
-    mine, theirs = identity(learner), identity(other)
+    mine, theirs = (
+        {"encoder": None, **identity(each), "version of the encoder": encoder_version(each)}
+        for each in (learner, other)
+    )
     for part in mine:
         if mine[part] != theirs[part]:
             here, there = differing(mine[part], theirs[part])

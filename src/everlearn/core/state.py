@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_network",
+    "encoder_version",
     "extra_state",
     "finite_state_of",
     "footprint",
@@ -64,6 +66,8 @@ def state_of(learner: Learner) -> State:
         meta["columns"] = learner.columns.as_json()
     if learner.unlabelled:
         meta["unlabelled"] = learner.unlabelled
+    if (version := encoder_version(learner)) is not None:
+        meta["encoder_version"] = version
     state: State = {
         "generator": learner.generator.get_state(),
         "meta": json.dumps(meta),
@@ -81,6 +85,11 @@ def identity(learner: Learner) -> dict[str, Any]:
     settings = settings_as_dict(learner.settings)
     encoder = {} if learner.encoder is None else {"encoder": learner.encoder.name}
     return {"learner": learner.name, "network": learner.network_name, **encoder, "settings": settings}
+
+
+def encoder_version(learner: Learner) -> str | None:
+    """What identifies the model of the learner's encoder, if it has one and that is known."""
+    return None if learner.encoder is None else learner.encoder.version
 
 
 def extra_state(learner: Learner) -> State:
@@ -165,6 +174,7 @@ def load_into(learner: Learner, state: State) -> None:
     if meta.get("encoder") != mine.get("encoder"):
         names = (shortened(each.get("encoder")) for each in (meta, mine))
         raise CheckpointError("this state has the encoder {}, but the learner has {}".format(*names))
+    saved, now = meta.get("encoder_version"), encoder_version(learner)
     for part, value in mine.items():
         if meta[part] != value:
             theirs, own = differing(meta[part], value)
@@ -206,6 +216,12 @@ def load_into(learner: Learner, state: State) -> None:
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CheckpointError(f"this state can't be loaded: {reason}") from None
+    if None not in (saved, now) and saved != now:
+        warnings.warn(
+            f"this state was saved with another version of its encoder, {saved!r}; it is now {now!r}, and may give "
+            "other vectors for the same samples",
+            stacklevel=3,
+        )
 
 
 def _restore(learner: Learner, state: State, meta: dict[str, Any]) -> None:

@@ -39,6 +39,9 @@ def read_meta(state: State) -> dict[str, Any]:
         raise CheckpointError(f"this state's input is {shortened(meta['input'])}, expected a kind of samples")
     if not _is_count(meta.get("unlabelled", 0)):
         raise CheckpointError(f"this state's unlabelled is {shortened(meta['unlabelled'])}, expected a count")
+    if not isinstance(meta.get("encoder_version", ""), str):
+        given = shortened(meta["encoder_version"])
+        raise CheckpointError(f"this state's encoder_version is {given}, expected a text")
     return dict(meta)
 
 
