@@ -7,7 +7,7 @@ from torch import nn
 from everlearn import learners
 from everlearn.core.learner import Learner
 from everlearn.training.finite_guard import FiniteGuard
-from everlearn.training.sgd import NotFinite
+from everlearn.training.passes import NotFinite
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 NAMES = ["cope", "cope+", "cope-ce", "reservoir", "finetune"]

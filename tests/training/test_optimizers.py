@@ -12,7 +12,8 @@ from torch import nn
 from everlearn import learners, load
 from everlearn.core.settings import Settings
 from everlearn.training.optimizers import StatefulOptimizer, make_optimizer
-from everlearn.training.sgd import SGD, NotFinite
+from everlearn.training.passes import NotFinite
+from everlearn.training.sgd import SGD
 
 CHOICES = [
     {"optimizer": "sgd", "optimizer_momentum": 0.9},

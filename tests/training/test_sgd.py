@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from everlearn.training import sgd
-from everlearn.training.sgd import SGD, NotFinite
+from everlearn.training.passes import ChainPass, NotFinite
+from everlearn.training.sgd import SGD
 
 
 def mlp():
@@ -21,7 +21,7 @@ def mlp():
 
 def is_by_hand(network, parameters=None):
     parameters = list(network.parameters()) if parameters is None else parameters
-    return isinstance(SGD(network, parameters, 0.1).forward(torch.rand(3, 12)), sgd._ChainPass)
+    return isinstance(SGD(network, parameters, 0.1).forward(torch.rand(3, 12)), ChainPass)
 
 
 def test_a_chain_of_linear_layers_moves_as_autograd_and_sgd_move_it():

@@ -15,7 +15,8 @@ from everlearn.core.replay_calibration import fit_calibration
 from everlearn.randomness import DrawFrom
 from everlearn.training.cuda_graph import Captured, Graphed
 from everlearn.training.finite_guard import FiniteGuard
-from everlearn.training.sgd import NotFinite, with_gradients
+from everlearn.training.passes import NotFinite
+from everlearn.training.sgd import with_gradients
 from everlearn.transaction import current
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from everlearn.core import softmax
 from everlearn.core.calibration import combined
 from everlearn.core.validation import LARGEST_VALUE
 from everlearn.threads import computing_with
-from everlearn.training.sgd import linear_chain
+from everlearn.training.passes import linear_chain
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner

@@ -18,7 +18,7 @@ from everlearn.core.settings import Settings
 from everlearn.memory.class_means import ClassMeans
 from everlearn.memory.labels import Label
 from everlearn.networks import as_input, embedding_network
-from everlearn.training.sgd import NotFinite
+from everlearn.training.passes import NotFinite
 
 __all__ = ["FixedFeatureLearner", "FixedFeatureSettings"]
 

@@ -22,7 +22,7 @@ from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
 from everlearn.training.cuda_graph import Captured
 from everlearn.training.finite_guard import FiniteGuard
-from everlearn.training.sgd import NotFinite
+from everlearn.training.passes import NotFinite
 
 __all__ = ["Cohort", "shape_of"]
 

@@ -23,7 +23,7 @@ from everlearn.networks import as_input, truncate, trunk
 from everlearn.networks.autoencoder import Likelihood, flat, log_normal
 from everlearn.networks.experts import Expert, Experts
 from everlearn.training.adam import Adam
-from everlearn.training.sgd import NotFinite
+from everlearn.training.passes import NotFinite
 from everlearn.transaction import on_undo
 
 __all__ = ["CNDPM", "CNDPMSettings"]

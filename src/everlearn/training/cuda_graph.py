@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from everlearn.training.finite_guard import FiniteGuard
-from everlearn.training.sgd import NotFinite
+from everlearn.training.passes import NotFinite
 from everlearn.transaction import Transaction, current, suspended
 
 __all__ = ["Captured", "Graphed", "uncollected"]

@@ -51,7 +51,7 @@ class StatefulOptimizer(SGD):
         """Take over the state for parameters that are the same, and for the rows of a layer that has grown."""
         self.steps = before.steps
         for kind, mine in self.moments.items():
-            pairs = zip(self._parameters, before._parameters, before.moments[kind], strict=False)
+            pairs = zip(self.parameters, before.parameters, before.moments[kind], strict=False)
             for place, (new, old, moment) in enumerate(pairs):
                 if new is old:
                     mine[place] = moment
@@ -61,7 +61,7 @@ class StatefulOptimizer(SGD):
     @torch.no_grad()
     def step(self, gradients: Gradients) -> None:
         """One step with a gradient for each parameter."""
-        if not self._parameters:
+        if not self.parameters:
             return
         gradients = list(gradients)
         norm = torch.stack(foreach.norm(gradients)).norm()
@@ -69,7 +69,7 @@ class StatefulOptimizer(SGD):
             gradients = list(foreach.mul(gradients, (self.clip / (self.learning_rate * norm)).clamp(max=1)))
         transaction = current()
         if transaction is not None:
-            transaction.keep([*self._parameters, *self.state_tensors()])
+            transaction.keep([*self.parameters, *self.state_tensors()])
         self.steps += 1
         self.update(gradients)
         if transaction is not None:
@@ -97,7 +97,7 @@ class StatefulOptimizer(SGD):
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Load what `state` returned, for parameters of the same sizes; a ValueError if it is something else."""
-        sizes = [part.numel() for part in self._parameters]
+        sizes = [part.numel() for part in self.parameters]
         expected = {**dict.fromkeys(self.kinds, (sum(sizes),)), "steps": ()}
         if {name: tuple(part.shape) for name, part in state.items()} != expected:
             raise ValueError(
@@ -121,11 +121,11 @@ class MomentumSGD(StatefulOptimizer):
     def update(self, gradients: list[Tensor]) -> None:
         """Move moments and parameters in place."""
         if self.weight_decay:
-            foreach.add_(gradients, self._parameters, alpha=self.weight_decay)
+            foreach.add_(gradients, self.parameters, alpha=self.weight_decay)
         velocities = self.moments["momentum"]
         foreach.mul_(velocities, self.momentum)
         foreach.add_(velocities, gradients)
-        foreach.add_(self._parameters, velocities, alpha=-self.learning_rate)
+        foreach.add_(self.parameters, velocities, alpha=-self.learning_rate)
 
 
 class AdamOptimizer(StatefulOptimizer):
@@ -154,12 +154,12 @@ class AdamOptimizer(StatefulOptimizer):
         foreach.add_(spread, TINY)
         changes = foreach.div(first, spread)
         foreach.mul_(changes, self.learning_rate / (1 - FIRST**steps))
-        foreach.add_(self._parameters, changes, alpha=-1)
+        foreach.add_(self.parameters, changes, alpha=-1)
 
     def decay(self, gradients: list[Tensor]) -> None:
         """Let the weights decay."""
         if self.weight_decay:
-            foreach.add_(gradients, self._parameters, alpha=self.weight_decay)
+            foreach.add_(gradients, self.parameters, alpha=self.weight_decay)
 
 
 class AdamWOptimizer(AdamOptimizer):
@@ -171,7 +171,7 @@ class AdamWOptimizer(AdamOptimizer):
     def decay(self, gradients: list[Tensor]) -> None:
         """Let the weights decay."""
         if self.weight_decay:
-            foreach.mul_(self._parameters, 1 - self.learning_rate * self.weight_decay)
+            foreach.mul_(self.parameters, 1 - self.learning_rate * self.weight_decay)
 
 
 ADAMS = {"adam": AdamOptimizer, "adamw": AdamWOptimizer}
