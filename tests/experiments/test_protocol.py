@@ -49,12 +49,19 @@ def test_a_setting_for_all_goes_only_to_learners_that_have_it():
     ("learner", "stream", "sentence"),
     [
         ("ocn", "split-cifar10", "the protocol P1 has no learner 'ocn'; did you mean 'ocm'"),
-        ("ocm", "split-mnist", "the protocol P1 has no stream 'split-mnist'; did you mean 'split-cifar10'"),
+        ("ocm", "split-cifar100", "P1 has no stream 'split-cifar100'; did you mean 'split-cifar10'"),
     ],
 )
 def test_what_it_does_not_have_is_refused_in_a_sentence(learner, stream, sentence):
     with pytest.raises(ValueError, match=sentence):
         protocol("P1").settings(learner, stream)
+
+
+@pytest.mark.parametrize("stream", ["split-digits", "my_module:my_stream"])
+def test_on_other_streams_replay_and_optimiser_are_the_protocols_and_network_and_views_are_not(stream):
+    settings = protocol("P1").settings("onpro", stream)
+    assert (settings["replayed"], settings["optimizer"], settings["learning_rate"]) == (64, "adam", 5e-4)
+    assert not {"network", "augmentation", "outputs", "precision", "memory_size"} & set(settings)
 
 
 def test_an_unknown_protocol_is_refused():

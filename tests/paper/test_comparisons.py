@@ -2,6 +2,7 @@
 
 import pytest
 
+from everlearn.experiments.job import key
 from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.protocol import protocol
 from everlearn.experiments.runner import open_run
@@ -56,3 +57,24 @@ def test_in_small_every_method_learns_a_batch_of_digits():
         run = open_run(job)
         x, y, t = next(iter(run.stream))
         run.learner.observe(x, y, t)
+
+
+def test_in_small_the_protocols_differ_as_they_do_in_full():
+    def small(name):
+        jobs = experiment(name, SweepOptions(quick=True, seeds=1, learners=["reservoir"])).jobs()
+        return jobs[0]
+
+    first, second, third = (small(f"rivals-P{number}") for number in (1, 2, 3))
+    assert [job.settings["replayed"] for job in (first, second, third)] == [64, 10, 10]
+    assert [job.settings["iterations"] for job in (first, second, third)] == [1, 3, 1]
+    assert [job.class_order for job in (first, second, third)] == ["seed"] * 3
+    assert len({key(job) for job in (first, second, third)}) == 3
+
+
+@pytest.mark.parametrize("name", list(comparisons()))
+def test_the_titles_in_small_name_the_stream_that_runs(name):
+    (panel,) = experiment(name, SweepOptions(quick=True)).panels
+    assert panel.title.startswith(f"{name.removeprefix('rivals-')}, in small on Split-Digits")
+    assert "CIFAR" not in panel.title and {job.stream for cell in panel.cells for job in cell.jobs} == {
+        "split-digits"
+    }

@@ -182,7 +182,8 @@ def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
     chosen = benchmark_settings(first.learner, first.stream, first.imbalance is not None)
     if first.protocol is not None:
         used = protocol(first.protocol)
-        chosen = used.settings(first.learner, first.stream)
+        here = used.settings(first.learner, first.stream)
+        chosen = here if first.stream in used.memory_sizes else chosen | here
         first = dataclasses.replace(first, batch_size=used.batch_size, class_order=used.class_order)
     network = chosen.pop("network", default_network(first.stream))
     flat = tyro.conf.OmitArgPrefixes

@@ -24,6 +24,8 @@ class Protocol:
 
     batch_size, class_order: of its streams. memory_sizes: by stream, the sizes that papers report. The settings of a
     learner may contain the name of a stream, with those that it has on this one alone.
+    On a stream that no protocol names, such as one of your own, networks and views are the stream's; class order,
+    replay, iterations and optimiser are the protocol's.
     """
 
     name: str
@@ -45,19 +47,31 @@ class Protocol:
 
         >>> protocol("P1").settings("onpro", "split-cifar10")["replayed"]
         64
+        >>> protocol("P2").settings("er-ace", "split-digits")
+        {'replayed': 10, 'iterations': 3, 'learning_rate': 0.0248}
         """
-        for what, given, known in (
-            ("learner", learner, self.learners),
-            ("stream", stream, self.memory_sizes),
-        ):
-            if given not in known:
-                raise ValueError(f"the protocol {self.name} has no {what} {given!r}{nearest(given, known)}")
+        if learner not in self.learners:
+            known = nearest(learner, self.learners)
+            raise ValueError(f"the protocol {self.name} has no learner {learner!r}{known}")
+        if stream not in self.memory_sizes and stream in _streams_of_protocols():
+            known = nearest(stream, self.memory_sizes)
+            raise ValueError(f"the protocol {self.name} has no stream {stream!r}{known}")
         fields = {field.name for field in dataclasses.fields(learners.find(learner).Settings)} | {"network"}
-        common = self._for_all | self._of_streams[stream]
+        common = self._for_all | self._of_streams.get(stream, {})
         own = self._of_learners[learner]
         always = {name: value for name, value in own.items() if name not in self.memory_sizes}
         here: dict[str, Any] = own.get(stream, {})
-        return {name: value for name, value in common.items() if name in fields} | always | here
+        found = {name: value for name, value in common.items() if name in fields} | always | here
+        if stream in self.memory_sizes:
+            return found
+        return {name: value for name, value in found.items() if name not in OF_ITS_IMAGES}
+
+
+# The settings that belong to the images of a protocol's streams, and are not used on other streams.
+OF_ITS_IMAGES = (
+    "network", "embedding", "outputs", "precision", "augmentation", "colour", "cutout", "cutmix", "turned",
+    "mirrored", "shifted",
+)  # fmt: skip
 
 
 def protocols() -> list[str]:
@@ -74,6 +88,10 @@ def protocol(name: str) -> Protocol:
     if name not in _protocols():
         raise ValueError(f"there is no protocol {name!r}{nearest(name, protocols())}")
     return _protocols()[name]
+
+
+def _streams_of_protocols() -> set[str]:
+    return {stream for each in _protocols().values() for stream in each.memory_sizes}
 
 
 @functools.cache
