@@ -34,7 +34,7 @@ def line(page, *words):
         ([50.0, 50.3, 51.5], "agrees within noise"),
         ([53.0, 53.3, 53.5], "higher"),
         ([43.0, 43.3, 43.5], "lower"),
-        ([53.0], "agrees within noise"),  # one seed has no interval
+        ([53.0], "one seed, not tested"),
         ([], "not measured yet"),
     ],
 )

@@ -35,6 +35,7 @@ NEGLIGIBLE = 0.5
 """A difference of fewer points counts as agreement, even if it is significant."""
 MANY = 6
 WITHIN_NOISE = "agrees within noise"
+NOT_TESTED = "one seed, not tested"
 
 INTRODUCTION = """\
 # Reproducibility
@@ -46,7 +47,8 @@ every claim of its text. This page is made from the runs in `results/` by
 Accuracy is the unweighted mean over tasks at the end of the stream, on the full test set, in percent; ± is the
 standard deviation over seeds. A number of ours **agrees** with the paper's if it lies inside the paper's mean ±
 standard deviation, or less than half a point away; it agrees **within noise** if it lies outside, but Welch's t-test
-over the seeds of both finds no significant difference (p ≥ 0.05); otherwise it is **higher** or **lower**.
+over the seeds of both finds no significant difference (p ≥ 0.05); otherwise it is **higher** or **lower**. A number
+with one seed that lies outside is not tested.
 
 A claim **holds** where the 95 % interval of the difference, paired over seeds, lies above zero; by more or by less,
 where the paper's number lies outside that interval; it is **unclear** where the interval contains zero.
@@ -76,16 +78,21 @@ def _state(filled: Sequence[Table], records: Sequence[Record], known: Known) -> 
         if cell.cell.published
     ]
     measured = [(title, cell) for title, cell in printed if cell.ours is not None]
+    verdicts = [verdict(cell) for _, cell in measured]
+    agree = sum(each.startswith("agrees") for each in verdicts)
+    untested = verdicts.count(NOT_TESTED)
     differing = [
         (title, cell.cell.row, cell.cell.column)
-        for title, cell in measured
-        if not verdict(cell).startswith("agrees")
+        for (title, cell), found in zip(measured, verdicts, strict=True)
+        if found in ("higher", "lower")
     ]
     machines = sorted({f"everlearn {record.version} on {record.hardware}" for record in records})
     summary = (
         f"{len(records):,} runs. Of {len(printed)} numbers that the paper prints, {len(measured)} are measured here, "
-        f"and {len(measured) - len(differing)} of these agree.\n"
+        f"and {agree} of these agree.\n"
     )
+    if untested:
+        summary += f"Numbers of a single seed, outside of the paper's spread, were not tested: {untested}.\n"
     if differing:
         summary += f"{tally(differing, known)}\n"
     return "\n".join([summary, *(f"- {machine}" for machine in machines)]) + "\n"
@@ -101,7 +108,9 @@ def verdict(cell: MeasuredCell) -> str:
     if not cell.outside or abs(cell.difference) < NEGLIGIBLE:
         return "agrees"
     p = welch(ours, Summary(paper.mean, paper.std, PAPER_SEEDS))
-    if p is None or p >= 0.05:
+    if p is None:
+        return NOT_TESTED
+    if p >= 0.05:
         return WITHIN_NOISE
     return "higher" if cell.difference > 0 else "lower"
 
@@ -154,7 +163,7 @@ def _explanation(cell: MeasuredCell, known: Sequence[Difference]) -> str:
     found, said = verdict(cell), " ".join(difference.text for difference in known)
     if found in ("higher", "lower"):
         return said or "Not explained so far."
-    return said if found == WITHIN_NOISE else ""
+    return said if found in (WITHIN_NOISE, NOT_TESTED) else ""
 
 
 def _ours(table: Table) -> TableView:
