@@ -1,11 +1,18 @@
 """The settings of every learner on every benchmark, as data."""
 
+import dataclasses
 import re
 from importlib.resources import files
 
 import pytest
 
-from everlearn.experiments.settings import benchmark_settings, read_benchmark, settings_in_force
+from everlearn.experiments.settings import (
+    benchmark_settings,
+    inherited_settings,
+    read_benchmark,
+    settings_in_force,
+)
+from everlearn.learners.reservoir import Reservoir, ReservoirSettings
 
 BENCHMARK_MISTAKES = {
     "x.toml: there is no variant 'balance'": "[balance.cope]\n",
@@ -58,3 +65,42 @@ def test_what_is_said_to_be_as_on_split_mnist_is(name):
 def test_the_low_capacity_streams_have_the_settings_of_the_imbalanced_ones():
     for name in ("split-mnist", "split-cifar10"):
         assert benchmark_settings("cope", f"{name}-mini", False) == benchmark_settings("cope", name, True)
+
+
+class Mine(Reservoir):
+    """A method of one's own that changes nothing."""
+
+    name = "mine"
+
+
+@dataclasses.dataclass(frozen=True)
+class LouderSettings(ReservoirSettings):
+    """Another learning rate."""
+
+    learning_rate: float = 0.5
+
+
+class Louder(Mine):
+    """A method with a learning rate of its own."""
+
+    Settings = LouderSettings
+
+
+@pytest.mark.parametrize("imbalanced", [False, True])
+def test_a_class_of_ones_own_has_the_settings_of_the_learner_that_it_is_made_from(imbalanced):
+    theirs = benchmark_settings("reservoir", "split-mnist", imbalanced)
+    assert theirs["memory_size"] < 2001
+    assert inherited_settings(Mine, "split-mnist", imbalanced) == theirs
+    assert benchmark_settings(f"{__name__}:Mine", "split-mnist", imbalanced) == theirs
+
+
+def test_a_setting_that_a_class_of_ones_own_defines_is_not_the_benchmarks():
+    theirs = benchmark_settings("reservoir", "split-mnist", False)
+    assert inherited_settings(Louder, "split-mnist", False) == {
+        name: value for name, value in theirs.items() if name != "learning_rate"
+    }
+
+
+def test_a_learner_of_the_library_has_only_settings_of_its_own():
+    assert benchmark_settings("mose", "split-mnist", False) == {}
+    assert inherited_settings(Mine, "no-such-stream", False) == {}

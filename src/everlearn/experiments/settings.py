@@ -18,7 +18,8 @@ from everlearn.streams.encoded import AT
 from everlearn.streams.scenarios import Stream
 
 __all__ = [
-    "benchmark_settings", "check_settings", "learner", "merged_settings", "read_benchmark", "settings_in_force",
+    "benchmark_settings", "check_settings", "inherited_settings", "learner", "merged_settings", "read_benchmark",
+    "settings_in_force",
 ]  # fmt: skip
 
 DEFAULT_NETWORK = "mlp"
@@ -56,8 +57,34 @@ def learner(
 
 
 def benchmark_settings(learner: str, stream: str, imbalanced: bool) -> dict[str, Any]:
-    """What the benchmark sets for a learner on a stream, the network's name included; the rest are defaults."""
-    return dict(_benchmark(stream).get("imbalanced" if imbalanced else "balanced", {}).get(learner, {}))
+    """What the benchmark sets for a learner on a stream, the network's name included; the rest are defaults.
+
+    A class of your own has what the benchmark sets for the learner that it is made from.
+    """
+    known = _of_variant(stream, imbalanced)
+    if learner in known or learner in learners.registry():
+        return dict(known.get(learner, {}))
+    return inherited_settings(learners.find(learner), stream, imbalanced)
+
+
+def inherited_settings(kind: type[Learner], stream: str, imbalanced: bool) -> dict[str, Any]:
+    """What the benchmark sets for the learner of the library that a class is made from.
+
+    Settings that the class defines itself have its own defaults.
+    """
+    known = _of_variant(stream, imbalanced)
+    for parent in kind.__mro__:
+        name = vars(parent).get("name")
+        if name in known and learners.registry()[name] is parent:
+            theirs = set(parent.Settings.__mro__)
+            own = {field for each in kind.Settings.__mro__ if each not in theirs for field in vars(each)}
+            return {field: value for field, value in known[name].items() if field not in own}
+    return {}
+
+
+def _of_variant(stream: str, imbalanced: bool) -> dict[str, Any]:
+    found: dict[str, Any] = _benchmark(stream).get("imbalanced" if imbalanced else "balanced", {})
+    return found
 
 
 def merged_settings(learner: str, stream: str, imbalanced: bool, given: dict[str, Any]) -> dict[str, Any]:
