@@ -245,7 +245,7 @@ def test_who_passes_many_times_says_so(capsys, monkeypatch):
 
     monkeypatch.setattr(runner, "execute_all", lambda jobs, progress, on_end: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        typed(capsys, "run", "--learner", "curl")
+        typed(capsys, "run", "--learner", "curl", "--traceback")
     assert "curl passes over each task 83 times, as published" in capsys.readouterr().err
 
 

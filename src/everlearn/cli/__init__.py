@@ -8,11 +8,16 @@ from importlib import import_module
 
 import everlearn
 from everlearn.messages import nearest
+from everlearn.user_code import place_in_user_code
 
 __all__ = ["main"]
 
 # Each is a module here with a function `command`, imported when it is used.
 COMMANDS = ("run", "demo", "tune", "reproduce", "report", "data", "serve", "observe", "predict", "token")
+
+TRACEBACK = "--traceback"  # with any command
+# Errors that say in a sentence what is wrong. Others are defects of ours, unless the user's own code raised them.
+MISTAKES = (OSError, ValueError, TypeError, RuntimeError, ImportError)
 
 HELP = """\
 everlearn: a classifier that never stops learning.
@@ -33,7 +38,7 @@ at any time, and predicts at any moment. The method is CoPE, Continual Prototype
 
 Learners: {learners}
 Streams:  {streams}
-Experiments: {experiments} all
+Experiments: {experiments} all rivals
 
   everlearn run --help                             every setting, with its default and the paper's symbol
   everlearn run --learner finetune --help          the same for another learner
@@ -41,6 +46,7 @@ Experiments: {experiments} all
   everlearn run --json                             one JSON object, for programs
   everlearn reproduce balanced --quick             a small version on split-digits, in a minute
   everlearn reproduce balanced --dry-run           what would run, and how long it would take
+  everlearn run --learner my_module:MyClass --traceback             where an error in your own code comes from
 
 Data is read from --data-dir, $EVERLEARN_DATA or the user's cache folder. split-digits needs no download.
 """
@@ -49,6 +55,8 @@ Data is read from --data-dir, $EVERLEARN_DATA or the user's cache folder. split-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code. A mistake of the user gives one sentence and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    traceback = TRACEBACK in words
+    words = [word for word in words if word != TRACEBACK]
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help(), end="")
         return 0
@@ -60,16 +68,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(f"there is no command {words[0]!r}{nearest(words[0], COMMANDS)}")
         code: int = import_module(f"everlearn.cli.{words[0]}").command(words[1:])
         return code
-    except OSError as error:
-        where = "" if error.filename is None else f"{error.filename}: "
-        print(f"everlearn: {where}{error.strerror or error}", file=sys.stderr)
-        return 2
-    except (ValueError, TypeError, RuntimeError, ImportError) as error:
-        print(f"everlearn: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("everlearn: stopped", file=sys.stderr)
         return 130
+    except Exception as error:
+        place = place_in_user_code(error)
+        if traceback or not (place or isinstance(error, MISTAKES)):
+            raise
+        print(f"everlearn: {_sentence(error, place)}", file=sys.stderr)
+        return 2
+
+
+def _sentence(error: Exception, place: str | None) -> str:
+    """An error in one sentence; of the user's own code, with its place there."""
+    if place is not None:
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return f"{' '.join(said.split())} ({place}; {TRACEBACK} shows all calls)"
+    if isinstance(error, OSError):
+        where = "" if error.filename is None else f"{error.filename}: "
+        return f"{where}{error.strerror or error}"
+    return " ".join(str(error).split())
 
 
 def _help() -> str:
