@@ -231,6 +231,10 @@ MISTAKES = {
     "mine.toml: notes must hold strings, not 1": ('title = "Mine"', 'title = "Mine"\nnotes = [1]'),
     "row 'cope': columns must hold strings, not 1": ("{ learner", "{ columns = [1], learner"),
     "column '0.5': batch_size must be at least 1, not 0": ('"0.5" = { ', '"0.5" = { batch_size = 0, '),
+    "reference: there is no row 'cop'; did you mean 'cope'?": ('figure = "', 'reference = "cop"\nfigure = "'),
+    "mine.toml, track: there is no tracker 'mlfow'; did you mean 'mlflow'?": (
+        'title = "Mine"', 'title = "Mine"\ntrack = ["mlfow"]',
+    ),
     "column '0.1': epochs must be at least 1, not 0": ("{ learner", "{ epochs = 0, learner"),
 }  # fmt: skip
 

@@ -146,13 +146,13 @@ def refused(source, **options):
 def test_a_learner_that_needs_t_is_refused_where_the_stream_hides_it():
     sentence = refused(digits("abrupt-drift"))
     assert sentence == (
-        "needy needs t, which 'split-digits' hides; infer=\"novelty\" infers t from the stream"
+        "needy needs t, which 'split-digits' hides; infer=\"novelty\" (--infer novelty) infers t from the stream"
     )
 
 
 def test_a_learner_that_needs_t_is_refused_where_the_paradigm_hides_it():
     assert refused(digits(), paradigm="data-incremental") == (
-        'needy needs t, which data-incremental learning hides; infer="novelty" infers t from the stream'
+        'needy needs t, which data-incremental learning hides; infer="novelty" (--infer novelty) infers t from the stream'
     )
 
 
@@ -169,7 +169,7 @@ def test_a_learner_that_needs_more_than_t_is_told_so():
         needs = frozenset({"t", "tasks", "classes"})
 
     bare = [([[0.0, 1.0]], ["a"])]
-    with pytest.raises(ValueError, match="needier needs classes and t and tasks, which 'own' hides; in"):
+    with pytest.raises(ValueError, match="needier needs classes and t and tasks, which 'own' hides$"):
         run(Needier(), bare)
     with pytest.raises(ValueError, match="needier needs classes and tasks, which 'own' hides$"):
         run(Needier(), bare, infer="novelty")

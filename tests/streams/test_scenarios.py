@@ -399,7 +399,8 @@ def test_the_concept_in_force_is_that_of_the_last_sample_sent() -> None:
         ({"imbalance": 6}, "imbalance must be one of the tasks 1 to 5 of split-digits, not 6"),
         ({"batch_size": 0}, "batch_size must be a whole number, at least 1, not 0"),
         ({"batch_size": 2.5}, "batch_size must be a whole number, at least 1, not 2.5"),
-        ({"seed": "x"}, "seed must be a whole number, not 'x'"),
+        ({"seed": "x"}, "seed must be a whole number, at least 0, not 'x'"),
+        ({"seed": -1}, "seed must be a whole number, at least 0, not -1"),
     ],
 )
 def test_a_mistake_is_one_clear_sentence(arguments: dict[str, object], sentence: str) -> None:

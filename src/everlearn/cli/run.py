@@ -194,7 +194,7 @@ def parse(words: list[str]) -> tuple[RunFlags, dict[str, Any]]:
             ("settings", Annotated[kind.Settings, flat], dataclasses.field(default=kind.Settings(**chosen))),
         ],
     )
-    about = f"Run {first.learner} on {first.stream}. The defaults below are this benchmark's."
+    about = f"Run {first.learner} on {first.stream}. The defaults shown are those of this stream."
     # Every learner has its own flags, so errors point to the help of this one.
     prog = "everlearn run" + (f" --learner {first.learner}" if first.learner != "cope" else "")
     words = as_switches(words, kind.Settings)

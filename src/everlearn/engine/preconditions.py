@@ -30,7 +30,8 @@ def check_needs(
         raise ValueError(f'infer is "novelty" or None, not {infer!r}')
     if paradigm is not None and paradigm.iid and getattr(stream, "scenario", "iid") != "iid":
         raise ValueError(
-            f'{paradigm.name} learning needs an iid stream, but {stream.name!r} is not: scenario="iid"'
+            f"{paradigm.name} learning needs an iid stream, but {stream.name!r} is not: "
+            'scenario="iid" (--scenario iid)'
         )
     hides_t = paradigm is not None and not paradigm.learner_gets_t
     provided = _provided(stream) - ({"t", "tasks"} if hides_t else set()) | ({"t"} if infer else set())
@@ -43,7 +44,9 @@ def check_needs(
         missing = needs - provided
         if missing:
             where = f"{paradigm.name} learning" if paradigm is not None and hides_t else repr(stream.name)
-            remedy = '; infer="novelty" infers t from the stream' if "t" in missing else ""
+            remedy = (
+                '; infer="novelty" (--infer novelty) infers t from the stream' if missing == {"t"} else ""
+            )
             raise ValueError(f"{who} needs {' and '.join(sorted(missing))}, which {where} hides{remedy}")
 
 

@@ -166,19 +166,24 @@ def as_trackers(given: Tracked | Sequence[Tracked] | None) -> list[Tracker]:
     return [_tracker(each) for each in several]
 
 
+def check_tracker_name(given: str) -> None:
+    """Raise a ValueError if no tracker has this name; nothing is made."""
+    if given.partition(":")[0] not in NAMES and not is_import_name(given):
+        raise ValueError(
+            f"there is no tracker {given!r}{nearest(given, NAMES)}; or give NAME:FOLDER, or module:Class"
+        )
+
+
 def _tracker(given: Any) -> Tracker:
     if isinstance(given, str):
+        check_tracker_name(given)
         name, _, where = given.partition(":")
         if name in NAMES:
             from everlearn.engine import trackers
 
             made: Any = trackers.make(name, where or None)
-        elif is_import_name(given):
-            made = import_named(given, "tracker")()
         else:
-            raise ValueError(
-                f"there is no tracker {given!r}{nearest(given, NAMES)}; or give NAME:FOLDER, or module:Class"
-            )
+            made = import_named(given, "tracker")()
     else:
         made = given if isinstance(given, Tracker) or not callable(given) else given()
     if not isinstance(made, Tracker):

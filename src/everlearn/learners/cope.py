@@ -26,7 +26,7 @@ __all__ = ["CoPE", "CoPESettings"]
 
 @dataclasses.dataclass(frozen=True)
 class CoPESettings(BalancedReplaySettings):
-    """The settings of CoPE, with the paper's symbols; the defaults are those of Split-MNIST."""
+    """The settings of CoPE, with the paper's symbols."""
 
     memory_size: int = 2000
     """|M_r|, exemplars in the replay memory, shared equally by the classes seen"""

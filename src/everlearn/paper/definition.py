@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from everlearn import learners
+from everlearn.engine.tracking import check_tracker_name
 from everlearn.experiments.protocol import protocol
 from everlearn.experiments.settings import settings_in_force
 from everlearn.import_names import is_import_name
@@ -79,6 +80,11 @@ def check(definition: dict[str, Any], name: str) -> None:
         raise ValueError(f"{name}: seeds must be at least 1, not {definition['seeds']}")
     _check_texts(definition.get("notes", []), "notes", name)
     _check_texts(definition.get("track", []), "track", name)
+    for tracker in definition.get("track", []):
+        try:
+            check_tracker_name(tracker)
+        except ValueError as error:
+            raise ValueError(f"{name}, track: {error}") from None
     _check_texts(list(definition.get("metrics", {}).values()), "metrics", name)
     if definition.get("every", 1) < 1:
         raise ValueError(f"{name}: every must be at least 1, not {definition['every']}")
@@ -108,6 +114,8 @@ def _check_panel(panel: Any, name: str) -> None:
         _check_texts(values.get("columns", []), "columns", f"{where}, row {row!r}")
         for column in values.get("columns", ()):
             _check_known(column, "column", panel["columns"], f"{where}, row {row!r}")
+    if "reference" in panel:
+        _check_known(panel["reference"], "row", panel["rows"], f"{where}, reference")
     try:
         found = list(cells(panel))
     except ValueError as error:

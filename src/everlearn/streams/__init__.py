@@ -87,8 +87,8 @@ def stream(
     batch_size = default_batch_size(name) if batch_size is None else batch_size
     if not is_whole(batch_size, least=1):
         raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
-    if not is_whole(seed):
-        raise ValueError(f"seed must be a whole number, not {seed!r}")
+    if not is_whole(seed, least=0):
+        raise ValueError(f"seed must be a whole number, at least 0, not {seed!r}")
     if name in RECORD_STREAMS:
         if validation or (scenario, amount, imbalance, class_order) != ("split", None, None, "sorted"):
             raise ValueError(

@@ -73,8 +73,8 @@ def split(
     """
     if not is_whole(batch_size, least=1):
         raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
-    if not is_whole(seed):
-        raise ValueError(f"seed must be a whole number, not {seed!r}")
+    if not is_whole(seed, least=0):
+        raise ValueError(f"seed must be a whole number, at least 0, not {seed!r}")
     scenarios.check(scenario, amount, imbalance)
     check_class_order(class_order)
     how = Reading(as_size(size), transform, workers, in_memory, colour)
