@@ -152,7 +152,8 @@ def test_a_learner_that_needs_t_is_refused_where_the_stream_hides_it():
 
 def test_a_learner_that_needs_t_is_refused_where_the_paradigm_hides_it():
     assert refused(digits(), paradigm="data-incremental") == (
-        'needy needs t, which data-incremental learning hides; infer="novelty" (--infer novelty) infers t from the stream'
+        'needy needs t, which data-incremental learning hides; infer="novelty" (--infer novelty) infers t from the '
+        "stream"
     )
 
 
