@@ -51,7 +51,7 @@ def request(number: int) -> Change:
     ids = [f"{number // 3}/{i}" for i in range(BATCH)]
     name = {"request": f"request {number}"}
     if number % 50 == 49:
-        return Change.make("delete", ids=ids[:2], **name)
+        return Change.make("delete", ids=[f"{number // 3 - 1}/{i}" for i in range(2)], **name)
     if number % 20 == 19:
         return Change.make("correct", ids=ids[:2], labels=y[:2], **name)
     if number % 3 == 1:

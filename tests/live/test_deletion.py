@@ -189,6 +189,49 @@ def test_ids_that_nobody_gave_are_missing(live):
     same_state(live.learner.state_dict(), state)
 
 
+def test_an_id_that_only_a_file_has_is_deleted_from_the_files(live):
+    teach(live, range(8))
+    gone = "sample-0-0"
+    live._model.index.remove({gone})  # as if its sample had left the memory
+    result = live.delete([gone])
+    assert (result.exemplars, result.missing, live.position) == (0, [gone], 9)
+    assert holds(live.folder, gone.encode()) == []
+
+
+def test_rows_that_were_trimmed_are_overwritten_by_a_deletion_of_an_unknown_id(live):
+    x, y = batch(0, 2000)
+    live.observe(x, y)
+    for number in range(1, 12):
+        teach(live, [number])
+        live._storage.settle()
+    live._storage.journal._connection.execute("pragma wal_checkpoint(truncate)")
+    content = x[1000].numpy().tobytes()
+    bounds = live._storage.journal.bounds()
+    assert bounds[0] > 1 and holds(live.folder, content) == ["journal.sqlite"]
+    live.delete(["nobody"])
+    assert live._storage.journal.bounds() == bounds
+    assert holds(live.folder, content) == []
+
+
+@pytest.mark.parametrize("call", ["delete", "correct"])
+def test_a_rebuild_that_fails_changes_nothing(call, live, tmp_path, monkeypatch):
+    teach(live, range(6))
+    state, index = live.learner.state_dict(), live._model.index.ids()
+
+    def diverge(*_):
+        raise ValueError("this batch would make the weights infinite")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(editing, "rebuild", diverge)
+        with pytest.raises(ValueError, match="would make the weights infinite"):
+            getattr(live, call)(ids(5), *([["a"] * 4] if call == "correct" else []), rebuild=True)
+    same_state(live.learner.state_dict(), state)
+    assert live._model.index.ids() == index
+    teach(live, [6])
+    with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
+        same_state(again.learner.state_dict(), live.learner.state_dict())
+
+
 def test_the_index_stays_about_as_long_as_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("everlearn.live.sample_index.LEAST", 50)
     with open_live(tmp_path / "live", cope(memory_size=9)) as live:

@@ -6,6 +6,8 @@ import threading
 import time
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
 from live_batches import batch, cope, copy_as_killed, ids, teach
@@ -434,6 +436,196 @@ def test_the_source_of_a_batch_is_remembered(live, tmp_path):
     assert live.sources == {"kafka/topic/0": 23}
     with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
         assert again.sources == {"kafka/topic/0": 23}
+
+
+WRONG_SOURCES = [
+    ("orders",),
+    ("orders", 1, 2),
+    7,
+    "orders",
+    b"orders",
+    (["x"], 1),
+    (7, 1),
+    (b"orders", 1),
+    ("orders", None),
+    ("orders", True),
+    ("orders", b"1"),
+    ("orders", float("nan")),
+    ("orders", {1: 2}),
+    ("orders", object()),
+    {"orders": 1},
+]
+
+
+@pytest.mark.parametrize("source", WRONG_SOURCES)
+def test_a_wrong_source_is_refused_before_anything_is_written(source, live, tmp_path):
+    teach(live, [0])
+    live.ask(ids(1), batch(1)[0])
+    state = live.learner.state_dict()
+    for call in (
+        lambda: live.observe(*batch(2), source=source),
+        lambda: live.ask(ids(3), batch(3)[0], source=source),
+        lambda: live.tell(ids(1), batch(1)[1], source=source),
+    ):
+        with pytest.raises(ValueError, match="source is a name and the position after this batch, as JSON"):
+            call()
+    same_state(live.learner.state_dict(), state)
+    assert (live.position, live.sources, live.refused()) == (2, {}, [])
+    teach(live, [4])
+    with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
+        same_state(again.learner.state_dict(), live.learner.state_dict())
+
+
+@pytest.mark.parametrize("position", [np.int64(3), "1526-0", {"0": 7, "1": 9}, [1, 2]], ids=repr)
+def test_positions_of_sources_are_the_same_after_a_kill(position, live, tmp_path):
+    live.observe(*batch(0), source=("orders", position))
+    assert live.sources == {"orders": position}
+    with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
+        assert again.sources == live.sources
+
+
+def test_a_change_that_can_not_be_recorded_is_taken_back(live, monkeypatch):
+    teach(live, [0])
+    state = live.learner.state_dict()
+
+    def broken(*_):
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(live._model.statistics, "learnt", broken)
+    with pytest.raises(
+        LiveError, match=r"change 2 could not be recorded \(TypeError: a bug\): close this live"
+    ):
+        teach(live, [1])
+    with pytest.raises(LiveError, match="change 2 could not be recorded"):
+        teach(live, [2])
+    live.close()
+    with open_live(live.folder) as again:
+        same_state(again.learner.state_dict(), state)
+        assert again.position == 1
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda live: live.predict(batch(1)[0], min_position="a"), "min_position is a whole number"),
+        (lambda live: live.predict_proba(batch(1)[0], min_position=1.5), "min_position is a whole number"),
+        (lambda live: live.snapshot(-1), "min_position is a whole number of at least 0, not -1"),
+        (lambda live: live.snapshot(0, "a"), "timeout is a number of seconds of at least 0, not 'a'"),
+        (lambda live: live.predict(batch(1)[0], confidence="no"), "confidence is True or False, not 'no'"),
+        (
+            lambda live: live.ask(ids(1), batch(1)[0], confidence="no"),
+            "confidence is True or False, not 'no'",
+        ),
+        (lambda live: live.delete(ids(0), rebuild="no"), "rebuild is True or False, not 'no'"),
+        (lambda live: live.correct(ids(0), ["a"] * 4, rebuild=1), "rebuild is True or False, not 1"),
+        (lambda live: live.correct(ids(0), ["a", None, "a", "a"]), "got no label .* for sample 1"),
+        (lambda live: live.backup(3), "a folder is given as a str or a Path, not 3"),
+        (
+            lambda live: live.observe(pd.DataFrame({"a": [1.0]}), ["a"]),
+            "the first batch had no names of columns",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused_in_words_and_change_nothing(call, words, live):
+    teach(live, [0])
+    state = live.learner.state_dict()
+    with pytest.raises(ValueError, match=words):
+        call(live)
+    same_state(live.learner.state_dict(), state)
+    assert (live.position, live.refused(), live.status()["refused"]) == (1, [], 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"queue": -1}, "queue is None or a whole number of at least 1, not -1"),
+        ({"queue": "a"}, "queue is None or a whole number of at least 1, not 'a'"),
+        ({"queue": 1.5}, "queue is None or a whole number of at least 1, not 1.5"),
+        ({"act": "no"}, "act is True or False, not 'no'"),
+        ({"skip": 3}, r"skip is a list of positions in the journal, such as \[3\], not 3"),
+    ],
+)
+def test_wrong_options_of_opening_are_refused_before_a_folder_is_made(options, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        open_live(tmp_path / "live", cope(), **options)
+    assert not (tmp_path / "live").exists()
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_ids_with_rows_and_columns_are_refused(frame, live):
+    x, y = batch(0)
+    table = frame({"id": [1]})
+    for call in (
+        lambda: live.observe(x[:1], y[:1], table),
+        lambda: live.ask(table, x[:1]),
+        lambda: live.tell(table, y[:1]),
+        lambda: live.delete(table),
+        lambda: live.correct(table, y[:1]),
+    ):
+        with pytest.raises(
+            ValueError, match='takes one id for each sample, not a DataFrame .* such as frame..id"'
+        ):
+            call()
+    live.observe(x[:1], y[:1], table["id"])
+    assert live.delete([1]).exemplars == 1
+
+
+# Calls that change nothing.
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda live: live.tell([], [], request_id="r"),
+        lambda live: live.correct([], [], request_id="r"),
+        lambda live: live.delete(["nobody"], request_id="r"),
+        lambda live: live.delete([], request_id="r"),
+    ],
+    ids=["tell", "correct", "delete", "delete none"],
+)
+def test_a_call_that_changes_nothing_is_not_journaled(call, live):
+    teach(live, range(2))
+    history = live.history()
+    first = call(live)
+    assert call(live).missing in (first.missing, [])  # no file keeps the ids of a deletion
+    assert (live.position, live.history()) == (2, history)
+    assert [entry.position for entry in live._storage.journal.entries(0)] == [1, 2]
+    live.rollback(1)
+    assert live.position == 1
+
+
+def test_a_label_that_can_not_be_forgotten_is_not_counted_as_a_refused_batch(live):
+    teach(live, [0])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="got the label 'zz', which was never observed"):
+            live.forget("zz", request_id="r")
+    assert (live.position, live.refused(), live.status()["refused"]) == (1, [], 0)
+
+
+def test_a_retry_of_forget_gets_the_result_of_the_first_call(live):
+    teach(live, [0])
+    label = live.classes[0]
+    live.forget(label, request_id="r")
+    live.forget(label, request_id="r")
+    assert live.position == 2
+
+
+def test_a_tell_without_ids_stores_the_position_of_its_source(live, tmp_path):
+    teach(live, [0])
+    live.tell([], [], source=("orders", 5))
+    with open_live(copy_as_killed(live, tmp_path / "killed")) as again:
+        assert again.sources == {"orders": 5}
+
+
+def test_what_has_no_memory_to_halve_refuses_an_alarm_before_it_is_written(tmp_path):
+    with open_live(tmp_path / "live", make("finetune")) as live:
+        teach(live, [0], with_ids=False)
+        with pytest.raises(ValueError, match="no class-balanced memory that an alarm could halve"):
+            live.alarm()
+        assert (live.position, live.status()["refused"]) == (1, 0)
 
 
 def test_it_shows_itself(live):

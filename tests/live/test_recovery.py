@@ -16,6 +16,7 @@ from small_learners import NAMES, make, same_state
 
 from everlearn import checkpoint, open_live
 from everlearn.live import LiveError, folder, sqlite_journal
+from everlearn.live.entries import Change, Entry
 from everlearn.live.model import Model, record_in
 from everlearn.live.sqlite_journal import FILE
 
@@ -277,6 +278,87 @@ def test_another_environment_is_said(live, tmp_path):
         assert again.position == 2
 
 
+# Entries that can't be replayed.
+
+
+def with_entry(live, target, change):
+    """A copy of the folder whose next entry is this change, and a batch after it."""
+    killed = copy_as_killed(live, target)
+    journal = folder.SQLiteJournal(killed)
+    last = journal.bounds()[1]
+    x, y = batch(9)
+    journal.append([Entry(last + 1, 0.0, change), Entry(last + 2, 0.0, Change.make("observe", x, labels=y))])
+    journal.close()
+    return killed
+
+
+def learnt(*numbers):
+    """The state of a plain learner after these batches."""
+    plain = cope()
+    for number in numbers:
+        plain.observe(*batch(number))
+    return plain.state_dict()
+
+
+def test_an_entry_that_can_not_be_replayed_is_named_with_its_reason_and_the_way_out(live, tmp_path):
+    teach(live, range(2))
+    killed = with_entry(live, tmp_path / "killed", Change("observe", '{"labels": ["a"]}', None))
+    words = r"entry 3 of the journal can't be replayed \(AssertionError: \).*open_live\(folder, skip=\[3\]\)"
+    for skip in ([], [2, 4]):
+        with pytest.raises(LiveError, match=words):
+            open_live(killed, skip=skip)
+
+
+def test_an_entry_that_can_not_be_replayed_is_left_out_on_request(live, tmp_path):
+    teach(live, range(2))
+    killed = with_entry(live, tmp_path / "killed", Change("observe", '{"labels": ["a"]}', None))
+    with pytest.warns(UserWarning, match="entry 3 of the journal was left out, since it can't be replayed"):
+        again = open_live(killed, skip=[3])
+    with again:
+        same_state(again.learner.state_dict(), learnt(0, 1, 9))
+        assert again.position == 4
+        (refused,) = again.refused()
+        assert refused.entry.position == 3 and "AssertionError" in refused.reason
+        assert again.status()["refused"] == 1
+    with open_live(killed, skip=[3]) as again:  # for good, and without another warning
+        same_state(again.learner.state_dict(), learnt(0, 1, 9))
+
+
+def test_an_entry_that_can_be_replayed_is_not_left_out(live, tmp_path):
+    teach(live, range(3))
+    with open_live(copy_as_killed(live, tmp_path / "killed"), skip=[2]) as again:
+        same_state(again.learner.state_dict(), learnt(0, 1, 2))
+        assert again.refused() == []
+
+
+def test_a_wrong_source_in_an_older_folder_refuses_its_entry_alone(live, tmp_path):
+    teach(live, range(2))
+    x, y = batch(5)
+    killed = with_entry(live, tmp_path / "killed", Change.make("observe", x, labels=y, source=["orders"]))
+    with open_live(killed) as again:
+        same_state(again.learner.state_dict(), learnt(0, 1, 9))
+        assert [each.entry.position for each in again.refused()] == [3]
+        assert again.sources == {}
+
+
+@pytest.mark.parametrize("broken", [b'{"labels"; ', b'{"labels\xff: '])
+def test_a_damaged_entry_is_left_out_on_request(broken, live, tmp_path):
+    teach(live, range(3), with_ids=False)
+    killed = copy_as_killed(live, tmp_path / "killed")
+    content = (killed / FILE).read_bytes()
+    samples = content.index(batch(1)[0].numpy().tobytes())
+    detail = content.rindex(b'{"labels": ', 0, samples)
+    (killed / FILE).write_bytes(content[:detail] + broken + content[detail + len(broken) :])
+    with pytest.raises(LiveError, match=r"is damaged: entry 2 has .* skip=\[2\]"):
+        open_live(killed)
+    with pytest.warns(UserWarning, match="entry 2 of the journal was left out"):
+        again = open_live(killed, skip=[2])
+    with again:
+        same_state(again.learner.state_dict(), learnt(0, 2))
+        (refused,) = again.refused()
+        assert (refused.entry.position, refused.entry.change.labels) == (2, [])
+
+
 # Backups and rollbacks.
 
 
@@ -350,6 +432,21 @@ def test_a_rollback_that_fails_changes_nothing(live, monkeypatch):
     teach(live, [7])
     live.rollback(7)
     same_state(live.learner.state_dict(), state)
+
+
+def test_a_detector_acts_after_a_rollback_too(tmp_path):
+    class Always:
+        drift_detected = True
+
+        def update(self, error):
+            pass
+
+    with open_live(tmp_path / "live", cope(), drift=Always(), act=True) as live:
+        teach(live, range(3))
+        live.rollback(2)
+        live.ask(ids(5), batch(5)[0])
+        live.tell(ids(5), batch(5)[1])
+        assert live.history()[-1]["event"] == "alarm"
 
 
 # Formats.

@@ -164,6 +164,72 @@ def test_what_can_not_act_is_refused_before_a_folder_is_made(tmp_path):
     assert not (tmp_path / "live").exists()
 
 
+class Without:
+    """What has no `drift_detected`."""
+
+    def update(self, error):
+        pass
+
+
+class WithAMethod(Without):
+    """A detector of another library, which has a method instead."""
+
+    def drift_detected(self):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("drift", "words"),
+    [
+        (ADWIN, r"drift is a detector, not a class: give ADWIN\(\)"),
+        (3, "drift is a detector with update and drift_detected, such as .*, not 3"),
+        ({}, "drift is a detector with update and drift_detected"),
+        (Without(), "drift is a detector with update and drift_detected"),
+        (WithAMethod(), "drift is a detector with update and drift_detected"),
+    ],
+    ids=["class", "number", "dict", "without", "method"],
+)
+def test_what_is_no_drift_detector_is_refused_before_a_folder_is_made(drift, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        open_live(tmp_path / "live", cope(), drift=drift)
+    assert not (tmp_path / "live").exists()
+
+
+class FailsLater(AtTheTenthAnswer):
+    """A detector that raises an error at the third answer."""
+
+    def update(self, error):
+        super().update(error)
+        if self.seen == 3:
+            raise KeyError("bins")
+
+
+def test_a_detector_that_fails_is_shown_and_does_no_harm(tmp_path):
+    plain, detector = cope(), FailsLater()
+    with open_live(tmp_path / "live", cope(), drift=detector) as live:
+        for number in range(2):
+            live.ask(ids(number), batch(number)[0])
+            plain.ask(ids(number), batch(number)[0])
+            assert live.tell(ids(number), batch(number)[1]) == plain.tell(ids(number), batch(number)[1])
+        same_state(live.learner.state_dict(), plain.state_dict())
+        (failed,) = [event for event in live.history() if event["event"] == "detector failed"]
+        assert (failed["detector"], failed["reason"]) == ("FailsLater", "KeyError: 'bins'")
+        assert live.status()["detector_error"] == "FailsLater raised KeyError: 'bins'"
+        assert detector.seen == 3  # it is not used any more
+    with open_live(tmp_path / "live") as again:
+        same_state(again.learner.state_dict(), plain.state_dict())
+        assert again.status()["told"] == 8
+
+
+def test_a_detector_that_fails_at_earlier_answers_is_refused_on_opening(tmp_path):
+    with open_live(tmp_path / "live", cope()) as live:
+        ask_and_tell(live, range(2))
+    with pytest.raises(ValueError, match="the drift detector FailsLater can't be updated: KeyError: 'bins'"):
+        open_live(tmp_path / "live", drift=FailsLater())
+    with open_live(tmp_path / "live") as again:  # the folder is free
+        assert again.position == 4
+
+
 def test_the_history_has_new_classes_and_is_bounded(tmp_path, monkeypatch):
     with open_live(tmp_path / "live", cope()) as live:
         live.observe(batch(0)[0], ["a", "b", "a", "b"])

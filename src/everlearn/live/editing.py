@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +27,7 @@ from everlearn.memory.base import Integers
 from everlearn.randomness import DrawFrom, on_cpu
 from everlearn.transaction import atomic
 
-__all__ = ["can_rebuild", "correct", "delete", "memory_of", "rebuild"]
+__all__ = ["KEPT", "can_rebuild", "correct", "delete", "memory_of", "rebuild"]
 
 PASSES, STEPS = 10, 300  # over the memory, and batches at least, to train a fresh network
 BATCH = 10
@@ -58,10 +59,9 @@ def delete(learner: Learner, index: SampleIndex, ids: Sequence[Label], anew: boo
     found, slots = _find(learner, index, ids)
     waiting = [key for key in ids if key in learner.waiting.samples]
     stays = np.setdiff1d(np.arange(len(slots)), list(found))
-    forgotten = _edit(learner, stays, slots[stays], waiting) if found or waiting else []
+    with _rebuilt(learner, anew):
+        forgotten = _edit(learner, stays, slots[stays], waiting) if found or waiting else []
     index.remove(set(ids))
-    if anew:
-        rebuild(learner)
     held = {*found.values(), *waiting}
     missing = [key for key in ids if key not in held]
     return Deleted(len(found), len(waiting), missing, forgotten, anew, REBUILT if anew else KEPT)
@@ -72,11 +72,24 @@ def correct(
 ) -> Corrected:
     """Give the samples in the memory that were learnt under these ids other labels."""
     right = dict(zip(ids, labels, strict=True))
-    found, forgotten = _relabel(learner, index, right)
-    if anew:
-        rebuild(learner)
+    with _rebuilt(learner, anew):
+        found, forgotten = _relabel(learner, index, right)
     missing = [key for key in ids if key not in found]
     return Corrected(len(found), missing, forgotten, anew, REBUILT if anew else KEPT)
+
+
+@contextmanager
+def _rebuilt(learner: Learner, anew: bool) -> Iterator[None]:
+    """A context for a change that a new training follows, if `anew`; if that fails, nothing has changed."""
+    before = learner.state_dict() if anew else None
+    try:
+        yield
+        if anew:
+            rebuild(learner)
+    except BaseException:
+        if before is not None:
+            learner.load_state_dict(before)
+        raise
 
 
 def _find(learner: Learner, index: SampleIndex, ids: Sequence[Label]) -> tuple[dict[int, Label], Integers]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from everlearn.core.table import Column, Table
 from everlearn.label_json import Label, decode_label, encode_label
 
-__all__ = ["Change", "Entry", "decode_labels", "encode_labels"]
+__all__ = ["Change", "Entry", "checksum_of", "decode_labels", "encode_labels"]
 
 
 def encode_labels(labels: Iterable[Label]) -> list[Any]:
@@ -76,6 +76,22 @@ class Change:
         """The request id, if there is one."""
         return self.values.get("request")
 
+    @property
+    def source(self) -> tuple[str, Any] | None:
+        """The name of an outside source and the position in it, if there is one.
+
+        Raises a ValueError for one that can't be used: version 0.2.0 wrote any value to the journal.
+        """
+        given = self.values.get("source")
+        if given is None:
+            return None
+        try:
+            name, position = given[0], given[1]
+            hash(name)
+        except (LookupError, TypeError):
+            raise ValueError(f"the source {given!r} is not a name and a position") from None
+        return name, position
+
     def x(self) -> Tensor | Table:
         """The samples."""
         return _table(self.values["columns"], self.tensor()) if "columns" in self.values else self.tensor()
@@ -113,6 +129,12 @@ def _table(columns: list[Any], numbers: Tensor) -> Table:
     )
 
 
+def checksum_of(position: int, time: float, kind: str, detail: str, samples: bytes | bytearray | None) -> int:
+    """The checksum of an entry."""
+    head = f"{position} {time!r} {kind} {detail}".encode(errors="surrogatepass")
+    return zlib.crc32(samples or b"", zlib.crc32(head))
+
+
 class Entry:
     """A change with its position in the journal and the time at which it arrived (seconds since 1970).
 
@@ -123,8 +145,7 @@ class Entry:
 
     def __init__(self, position: int, time: float, change: Change) -> None:
         self.position, self.time, self.change = position, time, change
-        head = f"{position} {time!r} {change.kind} {change.detail}".encode(errors="surrogatepass")
-        self.checksum = zlib.crc32(change.samples or b"", zlib.crc32(head))
+        self.checksum = checksum_of(position, time, change.kind, change.detail, change.samples)
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Entry:

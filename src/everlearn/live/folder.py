@@ -13,6 +13,7 @@ from pathlib import Path
 from everlearn import checkpoint
 from everlearn.atomic_write import lock_file, replace_file, sync_folder
 from everlearn.checkpoint import CheckpointError, State
+from everlearn.live.checks import check_path
 from everlearn.live.journal import LiveError
 from everlearn.live.model import position_in
 from everlearn.live.sqlite_journal import FILE, SQLiteJournal
@@ -153,6 +154,8 @@ def backup(folder: str | os.PathLike[str], target: str | os.PathLike[str]) -> No
     The copy is a folder that `open_live` opens, at the position the learner had when the journal was copied, or
     slightly later.
     """
+    for each in (folder, target):
+        check_path(each)
     source, target = Path(folder), Path(target)
     if not (source / ABOUT).exists():
         raise LiveError(f"{source} holds no live learner")

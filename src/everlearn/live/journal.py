@@ -6,15 +6,23 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from everlearn.live.entries import Entry
+from everlearn.live.entries import Change, Entry, checksum_of
 
-__all__ = ["MOST_REFUSED", "Journal", "LiveError", "Refused", "checked"]
+__all__ = ["MOST_REFUSED", "EntryError", "Journal", "LiveError", "Refused", "checked", "refused_in"]
 
 MOST_REFUSED = 100  # refused entries that a journal keeps
 
 
 class LiveError(RuntimeError):
     """The journal or a snapshot can't be read or written; nothing that was acknowledged is lost."""
+
+
+class EntryError(LiveError):
+    """An entry of the journal can't be read or replayed. position: of the entry. cause: why."""
+
+    def __init__(self, words: str, position: int, cause: Exception) -> None:
+        super().__init__(f"{words}, or leave this entry out with open_live(folder, skip=[{position}])")
+        self.position, self.cause = position, cause
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +45,22 @@ def checked(
     """
     while rows := read(after):
         for row in rows:
-            entry = Entry.of(row)
-            if entry.checksum != row[5]:
-                raise LiveError(
-                    f"{name} is damaged: entry {entry.position} has another checksum than its content; {remedy}"
-                )
-            yield entry
+            if _is_damaged(row):
+                reason = f"entry {row[0]} has another checksum than its content"
+                raise EntryError(f"{name} is damaged: {reason}; {remedy}", row[0], LiveError(reason))
+            yield Entry.of(row)
         after = rows[-1][0]
+
+
+def refused_in(row: Sequence[Any]) -> Refused:
+    """The refused entry in a row; a damaged one has no content, since none of it can be trusted."""
+    if _is_damaged(row):
+        return Refused(Entry(row[0], row[1], Change(row[2], "{}", None)), row[6])
+    return Refused(Entry.of(row), row[6])
+
+
+def _is_damaged(row: Sequence[Any]) -> bool:
+    return bool(checksum_of(*row[:5]) != row[5])  # before anything in it is decoded
 
 
 class Journal(Protocol):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.core.drift import check_alarm
 from everlearn.core.learner import Learner
 from everlearn.label_json import Label
 from everlearn.live import checks, suggestion
@@ -72,7 +74,8 @@ class Live:
 
         x, y, t, sample_weight: samples, labels, task and weights, as for the learner's `observe`.
         ids: one for each sample, by which it can be deleted or corrected later; the same id may come again.
-        source: the name of an outside source and the position in it after this batch, as JSON; see `sources`.
+        source: the name of an outside source, and the position in it after this batch: a number, a str, or a list or
+            dict of these, as JSON; see `sources`.
         """
         batch = checks.observed(self.learner, x, y, ids, t, sample_weight)
         self._change("observe", batch, request_id, source)
@@ -115,6 +118,7 @@ class Live:
 
     def alarm(self, *, request_id: str | None = None) -> None:
         """The world has changed: the classes that are present lose the older half of their exemplars."""
+        check_alarm(self.learner)
         self._change("alarm", (None, {}), request_id)
 
     def delete(self, ids: Any, *, rebuild: bool = False, request_id: str | None = None) -> Deleted:
@@ -148,10 +152,11 @@ class Live:
         confidence: bool = False,
     ) -> Any:
         checks.check_request_id(request)
+        position, wants = checks.as_source(source), checks.as_flag(confidence, "confidence")
         self._check_open()
         x, values = checked
-        change = Change.make(kind, x, **values, request=request, source=source)
-        return self._writer.submit(Call(change, confidence=confidence))
+        change = Change.make(kind, x, **values, request=request, source=position)
+        return self._writer.submit(Call(change, confidence=wants))
 
     # Predictions.
 
@@ -161,22 +166,27 @@ class Live:
         confidence: whether to return a pair, the labels and the probability of each.
         min_position: include the changes up to this position only, which may be faster under load; 0 for any.
         """
-        self._check_open()
-        return self._reader.read(min_position, lambda learner: learner.predict(x, confidence))
+        wants = checks.as_flag(confidence, "confidence")
+        return self._read(min_position, lambda learner: learner.predict(x, wants))
 
     def predict_proba(self, x: Any, *, min_position: int | None = None) -> NDArray[np.float32]:
         """A row of probabilities per sample, over `classes`."""
-        self._check_open()
-        found: NDArray[np.float32] = self._reader.read(min_position, lambda learner: learner.predict_proba(x))
+        found: NDArray[np.float32] = self._read(min_position, lambda learner: learner.predict_proba(x))
         return found
+
+    def _read(self, min_position: int | None, function: Callable[[LiveSnapshot], Any]) -> Any:
+        position = None if min_position is None else checks.as_position(min_position, "min_position")
+        self._check_open()
+        return self._reader.read(position, function)
 
     def snapshot(self, min_position: int = 0, timeout: float = PATIENCE) -> LiveSnapshot:
         """The newest copy of the learner at hand, for predictions in any thread.
 
         It may be some milliseconds old. If it does not include `min_position`, wait until one does.
         """
+        position, seconds = checks.as_position(min_position, "min_position"), checks.as_seconds(timeout)
         self._check_open()
-        return self._reader.snapshot(min_position, timeout)
+        return self._reader.snapshot(position, seconds)
 
     def suggest(self, n: int) -> list[Label]:
         """The ids of the n waiting samples whose labels would teach the learner most, the best first."""
@@ -280,7 +290,7 @@ class Live:
         self._use(model)
 
     def _use(self, model: Model) -> None:
-        model.statistics.drift = self._model.statistics.drift
+        model.statistics.attach_that_of(self._model.statistics)
         self._writer.model = model
         self._publisher.replace(model)
 
@@ -321,7 +331,8 @@ class Live:
 
     def _between(self) -> float | None:
         """After each group of changes: make copies for predictions and for the disk."""
-        self._storage.after_change(self._model)
+        if not self._writer.is_broken:
+            self._storage.after_change(self._model)
         return self._publisher.between(self._model)
 
     def _check_open(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
 import threading
 from collections import deque
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from everlearn.checkpoint import CheckpointError, State
+from everlearn.core.delayed_labels import WaitingSamples
 from everlearn.core.learner import Learner
 from everlearn.core.state import finite_state_of, under
 from everlearn.encoders import Features
@@ -25,11 +27,24 @@ from everlearn.live.sample_index import SampleIndex
 from everlearn.live.statistics import Statistics
 from everlearn.transaction import atomic
 
-__all__ = ["Mistake", "Model", "position_in", "record_in", "with_record"]
+__all__ = [
+    "Mistake",
+    "Model",
+    "NotRecorded",
+    "ids_in",
+    "position_in",
+    "reason_of",
+    "record_in",
+    "with_record",
+]
 
 PREFIX = "live."  # of what a snapshot holds besides the learner's state
 MOST_MISTAKES = 24
 TEMPORARY = "temporary, "  # begins the reason of a refusal that a retry may not meet, such as no memory left
+
+
+class NotRecorded(RuntimeError):
+    """The learner made a change that could not be recorded: it is no longer the one of the journal."""
 
 
 class Mistake(NamedTuple):
@@ -64,17 +79,25 @@ class Model:
     ) -> Any:
         """Make the change of an entry; returns the result of the call.
 
-        If it raises an error, the learner is unchanged.
+        If it raises an error other than `NotRecorded`, the learner is unchanged.
         durable: waits until the entry is on disk, and raises an error if it can't be; then nothing changes.
         """
         change = entry.change
+        source = change.source  # may raise an error, so before anything changes
         if change.kind in ("delete", "correct"):  # rare changes, which are not undone
             durable()
             result = self._edit(change)
         else:
             result = _together(self.learner, lambda: self._learn(change, confidence), durable)
-        with self.lock:
-            return self._record(entry, result)
+        try:
+            with self.lock:
+                result = self._record(entry, result)
+                self._finish(entry, source)
+                if change.request_id is not None:
+                    self.requests.add(change.request_id, change.kind, result)
+        except Exception as error:
+            raise NotRecorded(f"{type(error).__name__}: {error}") from error
+        return result
 
     def _learn(self, change: Change, confidence: bool) -> Any:
         """The changes that a learner makes by itself."""
@@ -107,7 +130,7 @@ class Model:
         return editing.correct(self.learner, self.index, change.ids, change.labels, rebuild)
 
     def _record(self, entry: Entry, result: Any) -> Any:
-        """Record a change that was made: nothing here can fail."""
+        """Record a change that was made; returns the result of the call. Nothing here may fail."""
         change, statistics, at = entry.change, self.statistics, (entry.position, entry.time)
         ids = change.ids
         if change.kind == "observe":
@@ -137,9 +160,6 @@ class Model:
                 self.mistakes = deque((each for each in self.mistakes if each.id not in gone), MOST_MISTAKES)
             event = "deleted" if change.kind == "delete" else "corrected"
             statistics.event(event, *at, exemplars=result.exemplars)
-        self._finish(entry)
-        if change.request_id is not None:
-            self.requests.add(change.request_id, change.kind, result)
         return result
 
     def _learnt_rows(self, change: Change) -> list[int]:
@@ -166,13 +186,14 @@ class Model:
 
     def refuse(self, entry: Entry, error: Exception) -> str:
         """Record that the learner refused a change; returns the reason for the journal."""
-        kind, request, lasting = entry.change.kind, entry.change.request_id, isinstance(error, ValueError)
-        reason = str(error) if lasting else f"{TEMPORARY}{type(error).__name__}: {error}"
+        kind, request, reason, source = entry.change.kind, entry.change.request_id, reason_of(error), None
+        with contextlib.suppress(ValueError):  # the source may be what was refused
+            source = entry.change.source
         with self.lock:
             self.statistics.refused += 1
             self.statistics.event("refused", entry.position, entry.time, change=kind, reason=reason)
-            self._finish(entry)
-            if request is not None and lasting:  # a retry after any other error is tried again
+            self._finish(entry, source)
+            if request is not None and isinstance(error, ValueError):  # else a retry is tried again
                 self.requests.add(request, kind, error)
         return reason
 
@@ -183,9 +204,19 @@ class Model:
         kind: type[Exception] = getattr(builtins, name, RuntimeError) if temporary else ValueError
         self.refuse(refused.entry, kind(words if temporary else refused.reason))
 
-    def _finish(self, entry: Entry) -> None:
+    def remember(self, change: Change, result: Any) -> None:
+        """Keep the result of a change that changed nothing, or its error, for retries of the same request."""
+        if change.request_id is not None:
+            with self.lock:
+                self.requests.add(change.request_id, change.kind, result)
+
+    def ids(self) -> set[Label]:
+        """All ids that it holds."""
+        held = self.statistics.pending, self.requests.ids(), self.index.ids(), self.learner.waiting.samples
+        return {*(each.id for each in self.mistakes)}.union(*held)
+
+    def _finish(self, entry: Entry, source: tuple[str, Any] | None) -> None:
         self.position = entry.position
-        source = entry.change.values.get("source")
         if source is not None:
             self.sources[source[0]] = source[1]
 
@@ -215,6 +246,22 @@ class Model:
         self.requests.restore(record["requests"])
         self.sources, self.position = record["sources"], record["position"]
         self.index.restore(under(f"{PREFIX}index.", state))
+
+
+def reason_of(error: Exception) -> str:
+    """Why a change was refused, for the journal."""
+    return str(error) if isinstance(error, ValueError) else f"{TEMPORARY}{type(error).__name__}: {error}"
+
+
+def ids_in(state: State) -> set[Label]:
+    """All ids in a snapshot."""
+    record = record_in(state)
+    statistics, requests, index, waiting = Statistics(), Requests(), SampleIndex(), WaitingSamples()
+    statistics.restore(record["statistics"])
+    requests.restore(record["requests"])
+    index.restore(under(f"{PREFIX}index.", state))
+    waiting.restore(state)
+    return requests.ids().union(statistics.pending, index.ids(), waiting.samples)
 
 
 def position_in(state: State) -> int:

@@ -9,6 +9,7 @@ import platform
 import time
 import warnings
 import weakref
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from everlearn import __version__
 from everlearn.checkpoint import CheckpointError
 from everlearn.core.drift import check_alarm
 from everlearn.core.learner import Learner
+from everlearn.live.checks import as_flag, check_path
 from everlearn.live.folder import ABOUT, Folder
 from everlearn.live.journal import Journal, LiveError
 from everlearn.live.live import Live
@@ -27,7 +29,7 @@ from everlearn.live.postgres_database import Database, has_learner, is_postgres
 from everlearn.live.postgres_folder import PostgresFolder
 from everlearn.live.postgres_journal import PostgresJournal
 from everlearn.live.sqlite_journal import SQLiteJournal
-from everlearn.live.statistics import DriftDetector
+from everlearn.live.statistics import DriftDetector, check_detector
 from everlearn.live.storage import Storage
 from everlearn.memory.labels import shortened
 from everlearn.messages import is_whole
@@ -44,6 +46,7 @@ def open_live(
     act: bool = False,
     queue: int | None = None,
     journal: str | None = None,
+    skip: Collection[int] = (),
 ) -> Live:
     """Open a durable learner: in a new folder with this learner, or as it was in an existing folder.
 
@@ -55,6 +58,8 @@ def open_live(
     queue: calls that may wait; further ones raise `Busy`. None for any number.
     journal: `postgresql://user@host/database` to keep journal and snapshots there, under the name of the folder, so
         that another machine can continue; None for the folder itself.
+    skip: positions of entries to leave out if they can't be replayed; the error of such an entry names its position.
+        They are set aside as `live.refused()`, and a warning names each. Entries that can be replayed are.
 
     >>> import tempfile
     >>> from everlearn import CoPE
@@ -65,10 +70,17 @@ def open_live(
     ...         print(live.position, live.classes)
     1 ['left', 'right']
     """
+    check_path(folder)
     if learner is not None and not isinstance(learner, Learner):
         raise ValueError(f"open_live takes a learner such as CoPE(...), not {shortened(learner)}")
     if not is_whole(snapshot_every, least=1):
         raise ValueError(f"snapshot_every is a whole number of at least 1, not {shortened(snapshot_every)}")
+    if queue is not None and not is_whole(queue, least=1):
+        raise ValueError(f"queue is None or a whole number of at least 1, not {shortened(queue)}")
+    left_out = _positions(skip)
+    if drift is not None:
+        check_detector(drift)
+    act = as_flag(act, "act")
     if act and drift is None:
         raise ValueError("act=True needs a drift detector that can act, such as drift=river.drift.ADWIN()")
     if act and learner is not None:
@@ -97,7 +109,9 @@ def open_live(
     storage = Storage(place, opened, int(snapshot_every))
     try:
         model = (
-            _create(storage, learner) if place.is_new and learner is not None else _recover(storage, learner)
+            _create(storage, learner)
+            if place.is_new and learner is not None
+            else _recover(storage, learner, left_out)
         )
         if act:
             check_alarm(model.learner)
@@ -122,10 +136,25 @@ def _create(storage: Storage, learner: Learner) -> Model:
     return storage.create(learner)
 
 
-def _recover(storage: Storage, learner: Learner | None) -> Model:
+def _positions(skip: Any) -> set[int]:
+    """The positions of entries to leave out."""
+    if not isinstance(skip, (list, tuple, set, frozenset)) or not all(
+        is_whole(each, least=1) for each in skip
+    ):
+        raise ValueError(f"skip is a list of positions in the journal, such as [3], not {shortened(skip)}")
+    return {int(each) for each in skip}
+
+
+def _recover(storage: Storage, learner: Learner | None, skip: set[int]) -> Model:
     known = storage.journal.environments()
     device = known[-1][1].get("device", "auto") if known else "auto"
-    model = storage.recover(learner, device)
+    model, skipped = storage.recover_without(learner, device, skip)
+    for error in skipped:
+        words = (
+            f"{storage.folder.path}: entry {error.position} of the journal was left out, since it can't be "
+            f"replayed ({error.cause}): live.refused() has it"
+        )
+        warnings.warn(words, stacklevel=3)
     environment, snapshot = _environment(model.learner), storage.position
     differences = storage.differences(snapshot, environment)
     if differences:

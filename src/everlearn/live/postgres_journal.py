@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from everlearn.live.entries import Entry
-from everlearn.live.journal import MOST_REFUSED, LiveError, Refused, checked
+from everlearn.live.journal import MOST_REFUSED, LiveError, Refused, checked, refused_in
 from everlearn.live.postgres_database import Database
 
 __all__ = ["PostgresJournal"]
@@ -101,7 +101,7 @@ class PostgresJournal:
     def refused(self) -> list[Refused]:
         """The entries that were set aside last, the oldest first."""
         rows = self._select("everlearn_refused where name = %s", fields=f"{FIELDS}, reason")
-        return [Refused(Entry.of(row), row[6]) for row in rows]
+        return [refused_in(row) for row in rows]
 
     def trim(self, until: int, most: int) -> bool:
         """Remove entries up to a position. All at once: others do not wait for it."""

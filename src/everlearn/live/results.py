@@ -13,6 +13,7 @@ from everlearn.live.entries import decode_labels, encode_labels
 __all__ = ["OBSERVED", "Asked", "Corrected", "Deleted", "LiveTold", "Requests"]
 
 REMEMBERED = 10_000  # requests whose results are kept
+OF_IDS = ("learnt", "missing", "right", "wrong")  # the parts of results that are ids
 OBSERVED = ("observe", None)  # the kind and result of most requests, stored once
 
 
@@ -114,12 +115,16 @@ class Requests:
             raise ValueError(code["error"])
         return _decode(kind, code)
 
+    def ids(self) -> set[Label]:
+        """The ids in all results of `tell` and `correct`."""
+        codes = (code for _, code in self._results.values() if isinstance(code, dict))
+        return {key for code in codes for name in OF_IDS for key in decode_labels(code.get(name, ()))}
+
     def forget_ids(self) -> None:
         """Drop the ids in all results of `tell` and `correct`, after samples were deleted."""
         for request, (kind, code) in self._results.items():
             if isinstance(code, dict) and "error" not in code:
-                names = ("learnt", "missing", "right", "wrong")
-                self._results[request] = kind, {**code, **{name: [] for name in names if name in code}}
+                self._results[request] = kind, {**code, **{name: [] for name in OF_IDS if name in code}}
 
     def state(self) -> list[Any]:
         """All results as JSON; of a batch that was observed, the request id alone, since most are."""

@@ -72,6 +72,10 @@ class SampleIndex:
                 found[place] = left[digest].pop(0)
         return found
 
+    def ids(self) -> set[Label]:
+        """All ids."""
+        return {key for held in self._ids.values() for key in held}
+
     def remove(self, ids: Collection[Label]) -> None:
         """Drop all entries of these ids."""
         kept = {digest: [key for key in held if key not in ids] for digest, held in self._ids.items()}

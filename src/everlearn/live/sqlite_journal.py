@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from everlearn.live.entries import Entry
-from everlearn.live.journal import MOST_REFUSED, LiveError, Refused, checked
+from everlearn.live.journal import MOST_REFUSED, LiveError, Refused, checked, refused_in
 from everlearn.live.worker import Outcome, Worker
 
 __all__ = ["FILE", "SQLiteJournal"]
@@ -61,6 +61,7 @@ class SQLiteJournal:
             self._connection = sqlite3.connect(
                 self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
             )
+            self._connection.text_factory = _text
             self._connection.execute("pragma journal_mode = wal")
             self._connection.execute("pragma synchronous = full")
             self._connection.execute("pragma secure_delete = off")  # `erase` overwrites what it removes
@@ -183,7 +184,7 @@ class SQLiteJournal:
         """The entries that were set aside last, the oldest first."""
         with self._sentence():
             rows = self._connection.execute("select * from refused order by position").fetchall()
-        return [Refused(Entry.of(row), row[6]) for row in rows]
+        return [refused_in(row) for row in rows]
 
     def trim(self, until: int, most: int) -> bool:
         """Remove entries up to a position, at most so many of them; whether all are removed."""
@@ -282,3 +283,8 @@ class SQLiteJournal:
         self._copier.close()
         with self._sentence():
             self._connection.close()
+
+
+def _text(content: bytes) -> str:
+    """Text as SQLite holds it; damaged bytes are left to the checksum, so that the entry can be named."""
+    return content.decode(errors="replace")

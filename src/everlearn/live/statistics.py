@@ -11,8 +11,9 @@ from statistics import mean, median
 from typing import Any, NamedTuple, Protocol
 
 from everlearn.label_json import Label, decode_label, encode_label
+from everlearn.memory.labels import shortened
 
-__all__ = ["Answer", "DriftDetector", "Statistics"]
+__all__ = ["Answer", "DriftDetector", "Statistics", "check_detector"]
 
 WINDOW = 1000  # answers in the rolling figures
 MOST_EVENTS = 1000
@@ -28,6 +29,27 @@ class DriftDetector(Protocol):
 
     def update(self, x: float) -> Any:
         """Take the next value."""
+
+
+def check_detector(drift: Any) -> None:
+    """Raise a ValueError for what is not a drift detector.
+
+    >>> check_detector(3)
+    Traceback (most recent call last):
+    ValueError: drift is a detector with update and drift_detected, such as river.drift.ADWIN(), not 3
+    """
+    if isinstance(drift, type):
+        raise ValueError(f"drift is a detector, not a class: give {drift.__name__}()")
+    try:
+        alarm = drift.drift_detected
+        usable = callable(drift.update) and not callable(alarm) and bool(alarm) in (True, False)
+    except Exception:  # of its own code, too
+        usable = False
+    if not usable:
+        raise ValueError(
+            "drift is a detector with update and drift_detected, such as river.drift.ADWIN(), "
+            f"not {shortened(drift)}"
+        )
 
 
 class Answer(NamedTuple):
@@ -62,6 +84,7 @@ class Statistics:
         self.drift: DriftDetector | None = None
         self.acts = False  # whether the alarms of the detector change the learner
         self.alarm_due = False  # whether it has called for a change that has not been made yet
+        self.detector_error: str | None = None  # why it is no longer used
 
     # What happens.
 
@@ -105,13 +128,23 @@ class Statistics:
         if self.told % self.point_every == 0:
             self._add_point(position, time)
         if self.drift is not None:
-            self.drift.update(float(not answer.right))
-            if self.drift.drift_detected:
+            detector = type(self.drift).__name__
+            if self._detected(self.drift, answer, time):
                 self.alarms += 1
                 self.alarm_due = self.acts
-                detector = type(self.drift).__name__
                 self.event("drift", position, time, detector=detector, accuracy=self.rolling_accuracy())
         return answer
+
+    def _detected(self, drift: DriftDetector, answer: Answer, time: float) -> bool:
+        """Whether the detector reports a change at an answer. One that raises an error is not used any more."""
+        try:
+            drift.update(float(not answer.right))
+            return bool(drift.drift_detected)
+        except Exception as error:  # the change itself is made by now, and must not fail
+            name, reason = type(drift).__name__, f"{type(error).__name__}: {error}"
+            self.drift, self.detector_error = None, f"{name} raised {reason}"
+            self.event("detector failed", answer.position, time, detector=name, reason=reason)
+            return False
 
     def _add_point(self, position: int, time: float) -> None:
         accuracy = self.rolling_accuracy()
@@ -130,10 +163,18 @@ class Statistics:
 
         acts: whether each of its alarms is a change of the learner, too.
         """
-        self.acts = acts
-        for answer in self.window:
-            drift.update(float(not answer.right))
-        self.drift = drift
+        try:
+            for answer in self.window:
+                drift.update(float(not answer.right))
+        except Exception as error:
+            raise ValueError(
+                f"the drift detector {type(drift).__name__} can't be updated: {type(error).__name__}: {error}"
+            ) from error
+        self.drift, self.acts = drift, acts
+
+    def attach_that_of(self, other: Statistics) -> None:
+        """Go on with the drift detector of others, as it is."""
+        self.drift, self.acts, self.detector_error = other.drift, other.acts, other.detector_error
 
     # Figures.
 

@@ -31,6 +31,7 @@ def status_of(
             "delay": statistics.delay(),
             "refused": statistics.refused,
             "alarms": statistics.alarms,
+            "detector_error": statistics.detector_error,
             "sources": dict(model.sources),
         }
     return {

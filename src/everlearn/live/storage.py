@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.core.display import OWN_NETWORK
 from everlearn.core.learner import Learner
 from everlearn.core.state_checks import read_meta
 from everlearn.encoders import may_load_by_itself
+from everlearn.label_json import Label
 from everlearn.learners import load
 from everlearn.live.entries import Entry
 from everlearn.live.folder import Folder
-from everlearn.live.journal import Journal, LiveError
-from everlearn.live.model import Model
+from everlearn.live.journal import EntryError, Journal, LiveError
+from everlearn.live.model import Model, ids_in, reason_of
 from everlearn.live.worker import Outcome, Worker
 
 __all__ = ["Storage"]
@@ -106,6 +107,28 @@ class Storage:
         self.committer.submit(self.journal.erase, model.position, refused).result()
         self._written(model)
 
+    def holds(self, model: Model, ids: Collection[Label]) -> bool:
+        """Whether the learner or a file has one of these ids."""
+        if not model.ids().isdisjoint(ids):
+            return True
+        self.settle()
+        try:
+            if not self.committer.submit(self._ids_in_journal).result().isdisjoint(ids):
+                return True
+            return any(not ids_in(self.folder.read(each)).isdisjoint(ids) for each in self.folder.positions())
+        except (LiveError, CheckpointError):  # what can't be read may hold them
+            return True
+
+    def _ids_in_journal(self) -> set[Label]:
+        entries = [*self.journal.entries(0), *(each.entry for each in self.journal.refused())]
+        return {key for entry in entries for key in entry.change.ids or ()}
+
+    def sweep(self) -> None:
+        """Overwrite what earlier changes have left in the files: rows that were trimmed, interrupted writes."""
+        self.settle()
+        self.folder.erase_before(0)
+        self.committer.submit(lambda: self.journal.erase(self.journal.bounds()[0], ())).result()
+
     # Recovery.
 
     def create(self, learner: Learner) -> Model:
@@ -118,6 +141,21 @@ class Storage:
         self.folder.finish()
         self._written(model)
         return model
+
+    def recover_without(
+        self, learner: Learner | None, device: str, skip: Collection[int]
+    ) -> tuple[Model, list[EntryError]]:
+        """Recover a model, and set those of these entries aside that can't be replayed; returns their errors, too."""
+        skipped: list[EntryError] = []
+        while True:
+            try:
+                return self.recover(learner, device), skipped
+            except EntryError as error:
+                if error.position not in skip:
+                    raise
+                # The next attempt begins at the snapshot again, so that nothing of the entry is left in the model.
+                self.journal.refuse(error.position, reason_of(error.cause))
+                skipped.append(error)
 
     def recover(self, learner: Learner | None, device: str, until: int | None = None) -> Model:
         """Load the newest valid snapshot, and replay the journal from there, up to a position.
@@ -180,7 +218,11 @@ class Storage:
         except ValueError as error:  # refused; the process ended before that was marked
             self.journal.refuse(entry.position, model.refuse(entry, error))
         except Exception as error:
-            raise LiveError(f"entry {entry.position} of the journal can't be replayed: {error}") from error
+            words = (
+                f"entry {entry.position} of the journal can't be replayed ({type(error).__name__}: {error}): "
+                "restore a backup of the folder"
+            )
+            raise EntryError(words, entry.position, error) from error
 
     def finish_deletions(self, model: Model) -> None:
         """Erase what a process that was killed had deleted."""

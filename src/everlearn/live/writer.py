@@ -7,6 +7,7 @@ wait, which saves two switches between threads; all other calls are applied by o
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -16,7 +17,8 @@ from typing import Any
 from everlearn.live.entries import Change, Entry
 from everlearn.live.interrupts import InterruptsWait
 from everlearn.live.journal import Journal, LiveError
-from everlearn.live.model import Model
+from everlearn.live.model import Model, NotRecorded
+from everlearn.live.no_effect import result_without_effect
 from everlearn.live.storage import Storage
 from everlearn.live.worker import Outcome, Worker
 
@@ -179,8 +181,9 @@ class Writer:
                 group[0].succeed(group[0].action())
                 self._counts = self.model.learner.batches, self.model.learner.samples
             else:
-                self._apply(self._without_repeats(group))
-                if self.model.statistics.alarm_due:
+                calls = self._without_repeats(group)
+                self._apply([call for call in calls if not self._is_answered(call)])
+                if self.model.statistics.alarm_due and self._broken is None:
                     self._alarm()
         except BaseException as error:  # of a check or an action; those of changes are handled in `_apply`
             for call in group:
@@ -215,6 +218,22 @@ class Writer:
                     first[request] = call
         return left
 
+    def _is_answered(self, call: Call) -> bool:
+        """Answer a call that changes nothing, which is not journaled; False if it changes something."""
+        assert call.change is not None
+        try:
+            result = result_without_effect(self.model, self._storage, call.change)
+        except ValueError as error:
+            result = error
+        if result is None:
+            return False
+        self.model.remember(call.change, result)
+        if isinstance(result, ValueError):
+            call.fail(result)
+        else:
+            call.succeed(result)
+        return True
+
     def _apply(self, calls: list[Call]) -> None:
         """Journal calls in one commit, and apply them one by one."""
         if not calls:
@@ -231,16 +250,28 @@ class Writer:
                 started = time.perf_counter()
                 result = self.model.apply(entry, commit.result, call.confidence)
                 self.step_seconds += 0.05 * (time.perf_counter() - started - self.step_seconds)
-                if entry.change.kind == "delete":
-                    self._storage.erase(self.model, [entry])
             except Exception as error:
-                if not self._refuse(call, entry, commit, error):
+                failure = self._refuse(call, entry, commit, error)
+                if failure is not None:
                     for other in calls[i:]:
-                        other.fail(error)
+                        other.fail(failure)
                     return
             else:
                 self._counts = self.model.learner.batches, self.model.learner.samples
-                call.succeed(result)
+                self._answer(call, entry, result)
+
+    def _answer(self, call: Call, entry: Entry, result: Any) -> None:
+        """Give the result of a change to its caller; of a deletion, once no file has the samples any more."""
+        try:
+            if entry.change.kind == "delete":
+                self._storage.erase(self.model, [entry])
+        except Exception as error:
+            if entry.change.request_id is not None:
+                self.model.requests.drop(entry.change.request_id)  # a retry erases them
+            words = f"deleted, but older files still hold the samples: {error}; call delete again"
+            call.fail(LiveError(words))
+        else:
+            call.succeed(result)
 
     def _alarm(self) -> None:
         """Make the change that a drift detector called for; if it can't be written, with the next call."""
@@ -253,22 +284,24 @@ class Writer:
         self.journal.append(entries)
         self.commit_seconds += 0.05 * (time.perf_counter() - started - self.commit_seconds)
 
-    def _refuse(self, call: Call, entry: Entry, commit: Outcome, error: Exception) -> bool:
-        """Set a call aside that the learner refused; False if nothing could be written."""
+    def _refuse(self, call: Call, entry: Entry, commit: Outcome, error: Exception) -> Exception | None:
+        """Set a call aside that the learner refused; returns the error of all later calls if none can be made."""
         commit.wait()
         if commit.error is not None:
-            return False
-        if self.model.position >= entry.position:  # applied, but old files could not be erased
-            if entry.change.request_id is not None:
-                self.model.requests.drop(entry.change.request_id)  # a retry erases them
-            call.fail(
-                LiveError(f"deleted, but older files still hold the samples: {error}; call delete again")
-            )
-            return True
+            return error
+        if isinstance(error, NotRecorded):
+            return self._take_back(entry, error)
         reason = self.model.refuse(entry, error)
         try:
             self._committer.submit(self.journal.refuse, entry.position, reason).result()
         except LiveError as failure:
             self._broken = f"a refused change could not be marked in the journal ({failure})"
         call.fail(error)
-        return True
+        return None
+
+    def _take_back(self, entry: Entry, error: NotRecorded) -> LiveError:
+        """Remove a change from the journal that could not be recorded, so that the folder can be opened again."""
+        self._broken = f"change {entry.position} could not be recorded ({error})"
+        with contextlib.suppress(LiveError):  # else the next opening names the entry
+            self._committer.submit(self.journal.cut, entry.position - 1).result()
+        return LiveError(f"{self._broken}: close this live learner and open the folder again")
