@@ -1,5 +1,5 @@
-"""Operations on small arrays: with torch on a GPU, with numpy on the CPU, where they take a third of the time; and
-float64 on devices that do not have it.
+"""Operations on small arrays: with torch on a GPU, with numpy on the CPU, where they take a third of the time;
+float64 on devices that do not have it; and a user's arrays as tensors.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "LARGEST_VALUE",
     "Array",
     "as_arrays",
     "as_double",
+    "as_tensor",
     "has_float64",
     "in_float64",
     "in_type_of",
@@ -30,8 +32,27 @@ Array = Any
 """A torch tensor or a numpy array."""
 
 FEW = 2**17
+LARGEST_VALUE = 1e12  # of a sample: squares of it, and sums of these, are far from float32's end
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def as_tensor(x: Any) -> Tensor:
+    """Numbers in an array, in lists, or in a list of arrays or tensors, as one tensor, which may share their memory.
+
+    >>> as_tensor([torch.zeros(3), torch.ones(3)]).shape
+    torch.Size([2, 3])
+    """
+    first = x[0] if isinstance(x, (list, tuple)) and x else None
+    if isinstance(first, Tensor):
+        return torch.stack([torch.as_tensor(each) for each in x])
+    if isinstance(first, np.ndarray):
+        x = np.stack(x)
+    if isinstance(x, np.ndarray):
+        # torch supports neither another byte order, nor negative strides, nor memory that is read-only.
+        x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))
+        x = x if x.flags.writeable else x.copy()
+    return torch.as_tensor(x)
 
 
 def as_arrays(*tensors: Tensor | None) -> tuple[Any, list[Array]]:

@@ -1,16 +1,17 @@
-"""Helpers for error messages: the nearest name, the differences of two values, checks of numbers."""
+"""Helpers for error messages: the nearest name, the differences of two values, lists and counts in words."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
-__all__ = ["differing", "is_whole", "nearest"]
+__all__ = ["counted", "differing", "either", "is_whole", "nearest"]
 
 
 LONGEST = 300  # characters of all known names, beyond which the nearest one stands alone
+NEAR = 0.55  # the similarity above which a name is suggested; that of 'foo' and 'colour' is 0.44
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -20,10 +21,29 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "there is no learner 'cop'; did you mean 'cope'? (known: cope, gem)"
     """
     known = list(known)
-    close = difflib.get_close_matches(str(name).lower(), known, 1, 0.4)
+    close = difflib.get_close_matches(str(name).lower(), known, 1, NEAR)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     listed = ", ".join(known)
     return hint if close and len(listed) > LONGEST else f"{hint} (known: {listed})"
+
+
+def either(words: Sequence[str]) -> str:
+    """The choices, in a list that a person would write.
+
+    >>> either(["refuse", "skip", "class"]), either(["full", "mixed"])
+    ('refuse, skip or class', 'full or mixed')
+    """
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def counted(number: int, noun: str) -> str:
+    """How many there are.
+
+    >>> counted(1, "sample"), counted(3, "label"), counted(0, "label")
+    ('1 sample', '3 labels', '0 labels')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def differing(here: Any, there: Any) -> tuple[Any, Any]:

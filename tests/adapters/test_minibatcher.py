@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from everlearn.adapters.grow_inputs import grow_inputs
 from everlearn.adapters.minibatcher import MiniBatcher
 from everlearn.core.learner import Learner
 from everlearn.core.setup import add_classes
+from everlearn.training.passes import NotFinite
 
 ONLINE = [
     name
@@ -228,10 +230,17 @@ REFUSED = [
     ({"a": None}, 0, "the feature 'a' is None"),
     ({"a": float("nan")}, 0, "the feature 'a' is nan"),
     ({"a": 1e39}, 0, "the feature 'a' is 1e\\+39"),
+    (
+        {"a": 1e13},
+        0,
+        "the feature 'a' is 10000000000000.0, but a feature must be a finite number of at most 1e\\+12",
+    ),
+    ({"new": np.array([1.0]), "a": 2.0}, "new", "the feature 'new' is array"),
+    ({"a": 1.0}, Decimal(1), "a label is a str, .* not Decimal"),  # which equals the label 1
     ({"new": float("inf")}, 0, "the feature 'new' is inf"),
     ([1.0], 0, "a record must be a dict of feature names and numbers, not list"),
     ({"a": 1.0}, [1], "a label is a str, int, float, bool, bytes, None or a tuple of these, not \\[1\\]"),
-    ({"new": 1.0}, float("nan"), "NaN is not a valid label"),
+    ({"new": 1.0}, float("nan"), "learn_one got no label"),
     ({"new": 1.0}, "a thirteenth class", "a memory of 12 has no room"),
 ]
 
@@ -253,7 +262,10 @@ def test_many_records_are_refused_together():
     before = pickle.dumps(batcher)
     for values, labels, words in [
         ([[1.0], [np.inf]], [0, 0], "the feature 'a' is inf"),
-        ([[1.0], [2.0]], [0], "2 records but 1 labels"),
+        ([[1.0]] * 11 + [[1e13]], [0] * 12, "the feature 'a' is 10000000000000.0"),
+        ([[1.0]] * 12, [0] * 11 + [Decimal(0)], "a label is a str, .* not Decimal"),
+        ([[1.0]] * 12, [0] * 11 + [None], "learn_many got no label"),
+        ([[1.0], [2.0]], [0], "2 records but 1 label$"),
         ([[1.0], [2.0]], [0, [1]], "a label is"),
         ([[float(each)] for each in range(13)], list(range(13)), "no room"),
     ]:
@@ -281,6 +293,30 @@ def test_a_batch_that_fails_leaves_the_others_waiting(monkeypatch):
     assert len(batcher) == 1
     batcher.learn_one({"a": 2.0}, 0)
     assert (len(batcher), batcher.learner.samples) == (0, 2)
+
+
+def test_a_batch_that_the_learner_refuses_does_not_stop_later_records(monkeypatch):
+    batcher = MiniBatcher(learner(), 2)
+    batcher.learn_one({"a": 1.0}, 0)
+
+    def refuse(*arguments: object) -> None:
+        raise NotFinite
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batcher.learner, "observe", refuse)
+        with pytest.raises(ValueError, match=r"infinite or NaN, .* \(2 records are left out\)$"):
+            batcher.learn_one({"a": 2.0}, 0)
+    assert len(batcher) == 0
+    for value in (3.0, 4.0):
+        batcher.learn_one({"a": value}, 0)
+    assert sorted(batcher.learner.memory.samples()[0].flatten().tolist()) == [3.0, 4.0]
+
+
+def test_a_missing_label_is_skipped_where_the_learner_skips_them():
+    batcher = MiniBatcher(learner(missing_labels="skip"), 2)
+    for label in ("x", None, "x", float("nan")):
+        batcher.learn_one({"a": 1.0}, label)
+    assert (batcher.learner.samples, batcher.learner.unlabelled, batcher.learner.classes) == (2, 2, ["x"])
 
 
 @pytest.mark.parametrize("name", ["gem", "icarl", "iid-offline"])

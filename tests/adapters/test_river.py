@@ -180,11 +180,19 @@ def test_it_is_a_classifier_to_rivers_tools():
 def test_mistakes_get_a_sentence_at_once():
     with pytest.raises(ValueError, match="did you mean 'cope'"):
         OnlineClassifier("cop")
+    with pytest.raises(ValueError, match="learner must be the name of a learner, .* not None"):
+        OnlineClassifier(None)
+    with pytest.raises(ValueError, match=r"settings must be a dict of settings by name, .* not \[1\]"):
+        OnlineClassifier(settings=[1])
+    with pytest.raises(
+        ValueError, match="settings can't have 'seed', which is a parameter of the classifier"
+    ):
+        OnlineClassifier(settings={"seed": 1})
     with pytest.raises(ValueError, match="'gem' needs to know where a task ends"):
         OnlineClassifier("gem")
     with pytest.raises(TypeError, match="did you mean 'hidden'"):
         OnlineClassifier("mir", settings={"hiden": 5})
-    with pytest.raises(ValueError, match="there are 2 records but 1 labels"):
+    with pytest.raises(ValueError, match="there are 2 records but 1 label$"):
         CoPEClassifier().learn_many(pd.DataFrame({"a": [1.0, 2.0]}), pd.Series([1]))
     with pytest.raises(ValueError, match="must hold only numbers; encode the other columns first"):
         CoPEClassifier().learn_many(pd.DataFrame({"a": ["red", "green"]}), pd.Series([1, 2]))
@@ -236,3 +244,12 @@ def test_arrays_in_another_byte_order_or_read_backwards_are_taken(values):
     model.learn_many(pd.DataFrame(values), pd.Series(["x", "y", "z"]))
     other.learn_many(pd.DataFrame(np.array(values, np.float64)), pd.Series(["x", "y", "z"]))
     assert model.predict_proba_one({0: 1.0}) == other.predict_proba_one({0: 1.0})
+
+
+def test_a_record_that_is_too_large_stops_neither_itself_nor_later_ones():
+    model = CoPEClassifier(hidden=8, seed=0)
+    with pytest.raises(ValueError, match="the feature 't' is 10000000000000.0"):
+        model.learn_one({"t": 1e13}, "a")
+    for moment in range(12):
+        model.learn_one({"t": float(moment)}, "a")
+    assert (model.learner_.samples, model.waiting) == (10, 2)

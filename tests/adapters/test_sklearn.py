@@ -211,7 +211,8 @@ def test_for_a_learner_that_needs_tasks_each_call_of_partial_fit_is_one(blobs):
 REFUSED = [
     ({"batch_size": 0}, "batch_size must be a whole number, at least 1, not 0"),
     ({"batch_size": 2.5}, "batch_size must be a whole number, at least 1, not 2.5"),
-    ({"epochs": 0}, "epochs must be at least 1, not 0"),
+    ({"epochs": 0}, "epochs must be a whole number, at least 1, not 0"),
+    ({"epochs": "ten"}, "epochs must be a whole number, at least 1, not 'ten'"),
     ({"momentum": 2.0}, "momentum must be between 0 and 1, not 2.0"),
     ({"memory_size": 2}, "a memory of 2 has no room for an exemplar of each of 3 classes"),
 ]
@@ -331,3 +332,34 @@ def test_weights_of_zero_are_left_out_and_others_count():
     )
     with pytest.raises(ValueError, match="at least one non-zero number"):
         less.partial_fit(X, y, sample_weight=np.zeros(20))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [["a", None, "b"], np.array(["a", None, "b"], object), pd.Series(["a", None, "b"]), ["a", np.nan, "b"]],
+)
+@pytest.mark.parametrize("learn", ["fit", "partial_fit"])
+def test_a_missing_label_among_texts_is_a_sentence(learn, y):
+    with pytest.raises(ValueError, match="y has no label .* for sample 1: leave such samples out"):
+        getattr(CoPEClassifier(hidden=8), learn)(np.zeros((3, 2)), y)
+
+
+def test_a_masked_value_is_refused():
+    X = np.ma.masked_greater(np.arange(6.0).reshape(3, 2), 4)
+    with pytest.raises(ValueError, match="got a masked value in x"):
+        CoPEClassifier(hidden=8).fit(X, list("aba"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"learner": None}, "learner must be the name of a learner, .* not None"),
+        ({"learner": int}, "or a subclass of Learner, not <class 'int'>"),
+        ({"settings": [1]}, r"settings must be a dict of settings by name, .* not \[1\]"),
+        ({"settings": {1: 2}}, "settings must be a dict of settings by name"),
+        ({"settings": {"device": "cpu"}}, "settings can't have 'device'"),
+    ],
+)
+def test_what_is_no_learner_or_no_settings_is_a_sentence(parameters, words, blobs):
+    with pytest.raises(ValueError, match=words):
+        OnlineClassifier(**parameters).fit(*blobs)

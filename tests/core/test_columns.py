@@ -141,7 +141,17 @@ def test_declared_categories_get_an_input_each():
         ),
         (lambda f: f.assign(size="large"), "got 'large' in the column 'size', which held numbers"),
         (lambda f: f.assign(size=[1, 2, None, 3, 4, 5]), "got no value in the column 'size', row 2"),
+        (lambda f: f.assign(size=[None] * 6), "got no value in the column 'size', row 0"),
         (lambda f: f.assign(size=np.inf), "got inf in the column 'size', row 0"),
+        (
+            lambda f: f.assign(size=[1, 2, 1e300, 3, 4, 5]),
+            r"got 1e\+300 in the column 'size', row 2: scale it to",
+        ),
+        (lambda f: f.assign(size=1e13), "in the column 'size', row 0: scale it to at most 1e"),
+        (
+            lambda f: f.assign(size=pd.Series([10**400] * 6, dtype=object)),
+            "got inf in the column 'size', row 0",
+        ),
         (lambda f: f.assign(new=pd.Timestamp("2026-01-01")), "'new' is of datetime64"),
         (lambda f: f.assign(city=[["list"]] * 6), "the column 'city' has others"),
         (lambda f: f.iloc[:0], "got an empty batch"),
@@ -300,3 +310,79 @@ def test_an_exported_file_takes_encoded_rows_and_names_the_columns(tmp_path):
     assert found.tolist() == learner.predict(frame)
     about = {each.key: each.value for each in onnx.load(tmp_path / "model.onnx").metadata_props}
     assert Columns.from_json(json.loads(about["columns"])) == learner.columns
+
+
+# Dicts.
+
+
+def dicts(frame):
+    return frame.to_dict("records")
+
+
+def test_dicts_are_learnt_as_the_same_frame():
+    learner = small()
+    for seed in range(4):
+        frame, labels = rows(seed=seed)
+        learner.observe(dicts(frame), labels)
+    assert same_state(learner.state_dict(), trained().state_dict())
+
+
+def test_a_dict_with_its_names_in_any_order_is_predicted_as_the_row_of_a_frame():
+    learner, frame = trained(), rows(5, seed=9)[0]
+    expected = learner.predict(frame)
+    assert learner.predict(dicts(frame)) == expected
+    assert [learner.predict([dict(reversed(row.items()))])[0] for row in dicts(frame)] == expected
+    assert learner.ask(list(range(5)), dicts(frame)) == expected
+
+
+def test_numbers_of_numpy_in_a_dict_count_as_numbers():
+    learner = trained()
+    row = {"size": np.float32(50), "city": np.str_("Oslo"), "new": np.bool_(True)}
+    assert torch.equal(learner.encode([row]), learner.encode([{"size": 50, "city": "Oslo", "new": True}]))
+
+
+def test_none_in_a_dict_is_a_missing_category():
+    learner = trained()
+    learner.observe([{"size": 1.0, "city": None, "new": True}], ["nowhere"])
+    assert None in learner.columns.categories[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ([{"size": 1.0, "city": "Oslo"}], "lacks the column 'new'"),
+        ([{"size": None, "city": "Oslo", "new": True}], "got no value in the column 'size', row 0"),
+        ([{"size": 1, "city": "Oslo", "new": 1}, {"size": 1, "city": "Oslo"}], "only some have 'new'"),
+        ([{"size": 1, "city": "Oslo", "new": 1}, [1, 2, 3]], "got dicts, but row 1 is of type list"),
+        ([{}], "got dicts without values"),
+    ],
+)
+def test_wrong_dicts_are_one_sentence_and_change_nothing(wrong, message):
+    learner = trained()
+    before = learner.state_dict()
+    with pytest.raises(ValueError) as caught:
+        learner.observe(wrong, ["like Oslo"] * len(wrong))
+    assert message in str(caught.value)
+    assert same_state(learner.state_dict(), before)
+
+
+def test_dicts_after_rows_without_names_are_refused():
+    learner = small()
+    learner.observe(np.zeros((2, 3)), [0, 1])
+    with pytest.raises(ValueError, match="the first batch had no names of columns: give their numbers alone"):
+        learner.predict([{"size": 1, "city": "Oslo", "new": 1}])
+
+
+def test_an_encoder_of_ones_own_may_take_dicts():
+    learner = CoPE(encoder=lambda orders: [[each["size"], 1.0] for each in orders], device="cpu")
+    learner.observe([{"size": -1.0}, {"size": 1.0}], ["small", "large"])
+    assert learner.predict([{"size": -2.0}]) == ["small"] and learner.columns is None
+
+
+def test_a_live_learner_takes_dicts_and_replays_them(tmp_path):
+    frame, labels = rows()
+    with open_live(tmp_path / "live", small()) as live:
+        live.observe(dicts(frame), labels)
+        expected = live.predict(dicts(frame))
+    with open_live(tmp_path / "live") as live:
+        assert live.predict(dicts(frame)) == expected

@@ -174,3 +174,16 @@ def test_before_the_first_label_there_is_nothing_to_export(tmp_path):
     with pytest.raises(NotLearntYet, match="observe a batch first, then export"):
         registry()["cope"]().export(tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_named_by_the_error_before_anything_is_computed(tmp_path, monkeypatch):
+    monkeypatch.setattr("everlearn.core.export._to_onnx", None)
+    with pytest.raises(IsADirectoryError, match=rf"can't be written \(Is a directory\): '{tmp_path}'"):
+        taught("cope").export(tmp_path)
+
+
+def test_a_file_that_can_not_be_written_is_named_by_the_error(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    path = tmp_path / "file" / "model.onnx"
+    with pytest.raises(OSError, match=rf"can't be written .*: '{path}'"):
+        taught("cope").export(path)

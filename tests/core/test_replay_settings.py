@@ -231,7 +231,7 @@ def test_a_users_function_may_hold_objects_that_can_not_be_copied(tmp_path):
         ({"turned": 0.5}, "turned must be 0 unless learn_prototypes is set, not 0.5"),
         (
             {"augmentation": "flop"},
-            "augmentation must be none or auto or shift or crop-flip or affine or strong or .*, not 'flop'",
+            "augmentation must be none, auto, shift, crop-flip, affine, strong, .* or .*, not 'flop'",
         ),
     ],
 )

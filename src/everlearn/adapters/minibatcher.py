@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -11,12 +10,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from everlearn.adapters.common import check_batch_size, deserialize, serialize
-from everlearn.adapters.feature_columns import FeatureColumns, check_matrix, check_values
+from everlearn.adapters.feature_columns import FeatureColumns, check_matrix, checked_values
 from everlearn.adapters.grow_inputs import grow_inputs
 from everlearn.core.learner import Learner
+from everlearn.core.row_selection import labels_of
 from everlearn.core.setup import add_classes
 from everlearn.core.validation import check_batch
-from everlearn.memory.labels import as_labels
+from everlearn.messages import counted
 
 __all__ = ["MiniBatcher"]
 
@@ -52,31 +52,25 @@ class MiniBatcher:
 
     def learn_one(self, record: Mapping[Hashable, Any], label: Any) -> None:
         """Learn from a record as soon as its batch is full."""
-        check_values(record)
-        names = tuple(record)
-        columns, is_known = self.columns.indices(names)
-        try:
-            nothing_new = is_known is None and label in self.learner.labels and len(self.columns) > 0
-        except TypeError:  # not hashable, so not a label: `_add` raises the error
-            nothing_new = False
-        if not nothing_new:
-            self._add(names, [label])
-            columns, _ = self.columns.indices(names)
-        self._append(columns, list(record.values()), label)
+        values = checked_values(record)
+        (label,) = labels_of(self.learner, [label], "learn_one")
+        self._learn(tuple(record), values, label)
 
     def learn_many(
         self, names: Sequence[Hashable], values: NDArray[np.float64], labels: Sequence[Any]
     ) -> None:
         """Learn from many records, one after another; NaN stands for a missing feature."""
         if len(values) != len(labels):
-            raise ValueError(f"there are {len(values)} records but {len(labels)} labels")
-        check_matrix(names, values)
-        if len(labels):
-            self._check(names, as_labels(labels))
-        for row, label in zip(values.tolist(), labels, strict=True):
-            self.learn_one(
-                {name: value for name, value in zip(names, row, strict=True) if value == value}, label
+            raise ValueError(
+                f"there are {counted(len(values), 'record')} but {counted(len(labels), 'label')}"
             )
+        check_matrix(names, values)
+        labels = labels_of(self.learner, labels, "learn_many")
+        if labels:
+            self._check(names, labels)
+        for row, label in zip(values.tolist(), labels, strict=True):
+            record = {name: value for name, value in zip(names, row, strict=True) if value == value}
+            self._learn(tuple(record), checked_values(record), label)
 
     def learn_waiting(self) -> None:
         """Learn from the waiting records now, although their batch is not full."""
@@ -85,7 +79,15 @@ class MiniBatcher:
             self.learner.observe(self._rows[: len(self._labels)].copy(), self._labels)
             self._labels = []
 
-    def _append(self, columns: NDArray[np.intp], values: list[Any], label: Any) -> None:
+    def _learn(self, names: tuple[Hashable, ...], values: NDArray[np.float32], label: Any) -> None:
+        """Learn from a record that has passed all checks of its own."""
+        columns, is_known = self.columns.indices(names)
+        if is_known is not None or label not in self.learner.labels or not len(self.columns):
+            self._add(names, [label])
+            columns, _ = self.columns.indices(names)
+        self._append(columns, values, label)
+
+    def _append(self, columns: NDArray[np.intp], values: NDArray[np.float32], label: Any) -> None:
         row = self._rows[len(self._labels)]
         row.fill(0)
         row[columns] = values
@@ -93,6 +95,9 @@ class MiniBatcher:
         if len(self._labels) == self.batch_size:
             try:
                 self.learn_waiting()
+            except ValueError as error:
+                self._labels = []  # they would stop all later records
+                raise ValueError(f"{error} ({self.batch_size} records are left out)") from None
             except BaseException:
                 self._labels.pop()
                 raise
@@ -115,7 +120,6 @@ class MiniBatcher:
 
     def _add(self, names: Sequence[Hashable], labels: list[Any]) -> None:
         """Check new features and labels, then add them."""
-        labels = as_labels(labels)
         width = self._check(names, labels)
         if self._width not in (0, width):
             grow_inputs(self.learner, width)
@@ -136,11 +140,10 @@ class MiniBatcher:
 
     def row(self, record: Mapping[Hashable, Any]) -> Rows:
         """A record as an input of the learner, `[1, width]`; features that were never learnt are ignored."""
-        check_values(record)
+        values = checked_values(record)
         columns, is_known = self.columns.indices(tuple(record))
         row: Rows = np.zeros((1, self._width), np.float32)
-        values = record.values() if is_known is None else itertools.compress(record.values(), is_known)
-        row[0, columns] = list(values)
+        row[0, columns] = values if is_known is None else values[is_known]
         return row
 
     def rows(self, names: Sequence[Hashable], values: NDArray[np.float64]) -> Rows:

@@ -23,8 +23,11 @@ from torch import nn
 
 from everlearn.adapters.common import check_batch_size, deserialize, make_learner, probabilities, serialize
 from everlearn.core.learner import Learner
-from everlearn.core.table import Table, as_table, is_frame
+from everlearn.core.table import Table, as_table, is_dataframe
 from everlearn.core.validation import check_batch
+from everlearn.core.wrong_samples import check_mask
+from everlearn.memory.labels import is_missing
+from everlearn.messages import is_whole
 
 __all__ = ["SklearnClassifier"]
 
@@ -50,8 +53,8 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         X: an array, sparse rows, or a DataFrame, whose columns of text or categories are encoded by the learner.
         sample_weight: how much each sample counts in the loss; one of weight 0 is left out.
         """
-        if self.epochs < 1:
-            raise ValueError(f"epochs must be at least 1, not {self.epochs!r}")
+        if not is_whole(self.epochs, least=1):
+            raise ValueError(f"epochs must be a whole number, at least 1, not {self.epochs!r}")
         X, y, weights = self._checked(X, y, sample_weight, reset=True)
         random = check_random_state(self.random_state)
         learner = self._new(random)
@@ -103,6 +106,7 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def _checked(self, X: Any, y: Any, weights: Any, reset: bool) -> tuple[Any, NDArray[Any], Any]:
         """Samples, labels and weights, without the samples of weight 0."""
         check_batch_size(self.batch_size)
+        _check_labels(y)
         X = self._rows(X, reset)
         if isinstance(X, Table):
             y = column_or_1d(y, warn=True)
@@ -126,7 +130,8 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def _rows(self, X: Any, reset: bool) -> Any:
         """A DataFrame that has columns of categories, or whose learner knows such, as a table; else X as it is."""
         _check_names(X)
-        if not is_frame(X):
+        check_mask(X, type(self).__name__)
+        if not is_dataframe(X):
             return X
         table = as_table(X, type(self).__name__)
         encodes = not reset and getattr(getattr(self, "learner_", None), "columns", None) is not None
@@ -177,6 +182,15 @@ def _check_names(X: Any) -> None:
             f"the columns of X are named by {' and '.join(sorted(kinds))}; use strings for all of them, "
             "X.columns = X.columns.astype(str), or for none"
         )
+
+
+def _check_labels(y: Any) -> None:
+    """Raise a ValueError if a label among texts is missing; scikit-learn finds it among numbers only."""
+    if not isinstance(y, list | tuple):
+        y = y.tolist() if str(getattr(y, "dtype", "")) in ("object", "str", "string", "category") else ()
+    for place, label in enumerate(y):
+        if is_missing(label):
+            raise ValueError(f"y has no label (None or NaN) for sample {place}: leave such samples out")
 
 
 def _concatenate(parts: list[Any]) -> NDArray[Any]:

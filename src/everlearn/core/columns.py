@@ -1,8 +1,9 @@
 """The columns of a learner's samples, where these come as DataFrames: by name, with categories encoded as one-hot.
 
-The first frame determines the columns. Later ones may have them in any order. A column of categories gets a fixed
-number of inputs: the first categories have one each, in the order in which they are first seen; when none is left,
-a further category shares the input that its checksum chooses. So the network keeps its size, whatever comes.
+The first frame determines the columns. Later ones may have them in any order; a list of dicts counts as a frame. A
+column of categories gets a fixed number of inputs: the first categories have one each, in the order in which they are
+first seen; when none is left, a further category shares the input that its checksum chooses. So the network keeps its
+size, whatever comes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.arrays import LARGEST_VALUE
 from everlearn.checkpoint import CheckpointError
 from everlearn.core.input_kind import PLAIN
 from everlearn.core.table import Table, as_table, is_frame
@@ -193,7 +195,7 @@ class Columns:
 
 
 def rows_of(learner: Learner, x: Any, method: str) -> Any:
-    """A frame or a table as samples; anything else as it is. Methods that learn add new categories."""
+    """A frame, dicts or a table as samples; anything else as it is. Methods that learn add new categories."""
     if not isinstance(x, Table):
         if not is_frame(x):
             return x
@@ -201,7 +203,7 @@ def rows_of(learner: Learner, x: Any, method: str) -> Any:
     where = f"{type(learner).__name__}.{method}"
     if learner.columns is None and learner.sample_shape is not None:
         raise ValueError(
-            f"{where} got columns, but the first batch had no names of columns: give x.to_numpy()"
+            f"{where} got columns, but the first batch had no names of columns: give their numbers alone, as an array"
         )
     if not len(x):
         raise ValueError(f"{where} got an empty batch")
@@ -261,18 +263,24 @@ def _as_list(values: Any) -> list[Label]:
 def _as_numbers(values: Any, name: Label, where: str) -> Any:
     if isinstance(values, list):
         word = next((value for value in values if value is not None), None)
-        raise ValueError(
-            f"{where} got {shortened(word)} in the column {shortened(name)}, which held numbers in the first frame"
-        )
-    with np.errstate(over="ignore"):
-        numbers = values.astype(np.float32)
-    if not np.isfinite(numbers).all():
-        row = int(np.flatnonzero(~np.isfinite(numbers))[0])
-        what = "no value" if np.isnan(values[row]) else f"{values[row]}"
-        raise ValueError(
-            f"{where} got {what} in the column {shortened(name)}, row {row}: fill it in, or leave the row out"
-        )
-    return numbers
+        if word is not None:
+            raise ValueError(
+                f"{where} got {shortened(word)} in the column {shortened(name)}, which held numbers in the first "
+                "frame"
+            )
+        values = np.full(len(values), np.nan)
+    if len(values) and not -LARGEST_VALUE <= values.min() <= values.max() <= LARGEST_VALUE:  # or NaN
+        raise _not_a_number(values, name, where)
+    return values.astype(np.float32)
+
+
+def _not_a_number(values: Any, name: Label, where: str) -> ValueError:
+    """The error for the first value of a column that is missing, infinite or too large."""
+    row = int(np.flatnonzero(~(np.abs(values) <= LARGEST_VALUE))[0])
+    what = "no value" if np.isnan(values[row]) else f"{values[row]}"
+    finite = np.isfinite(values[row])
+    advice = f"scale it to at most {LARGEST_VALUE:.0e}" if finite else "fill it in, or leave the row out"
+    return ValueError(f"{where} got {what} in the column {shortened(name)}, row {row}: {advice}")
 
 
 def _listed(names: Sequence[Label]) -> str:

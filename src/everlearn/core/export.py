@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -54,13 +55,23 @@ def export_predictor(learner: Learner, path: str | os.PathLike[str]) -> None:
     Before the file is written, its answers are compared with the learner's.
     """
     _check_installed()
+    if os.path.isdir(path):  # before it is computed
+        raise _not_written(IsADirectoryError(errno.EISDIR, "Is a directory"), path)
     frozen, x = _frozen_with_examples(learner)
     model = _to_onnx(_Predictor(frozen), x, frozen)
     _add_labels(model, frozen.classes, rejects=frozen.rejection is not None)
     _add_metadata(model, frozen)
     content = model.SerializeToString()
     _compare(content, frozen, x)
-    replace_file(path, content)
+    try:
+        replace_file(path, content)
+    except OSError as error:
+        raise _not_written(error, path) from None
+
+
+def _not_written(error: OSError, path: str | os.PathLike[str]) -> OSError:
+    """The error with the path that the user gave; it may name none, or a temporary file."""
+    return OSError(error.errno, f"can't be written ({error.strerror or error})", os.fspath(path))
 
 
 @synchronized

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from everlearn.memory.labels import Label, as_labels, is_missing
+from everlearn.memory.labels import Label, as_labels, is_missing, shape_of
+from everlearn.messages import counted
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
@@ -27,7 +28,7 @@ def labels_of(learner: Learner, y: Any, where: str) -> list[Label]:
         labels = as_labels(y)
     except ValueError:  # NaN is not a label either
         found = _with_none(y)
-        if None not in found:
+        if not any(label is None for label in found):
             raise
         labels = as_labels(found)
     if refuses and None in labels:
@@ -40,13 +41,15 @@ def labels_of(learner: Learner, y: Any, where: str) -> list[Label]:
 
 def _with_none(y: Any) -> list[Any]:
     """Labels with None for each that is missing; empty if there are none."""
+    if len(shape_of(y)) > 1 or getattr(y, "ndim", 1) == 0:  # such as a DataFrame; a single value
+        return []
     if isinstance(y, Tensor):  # it may hold no values to read
         return (
             []
             if y.ndim != 1 or not y.is_floating_point() or y.device.type == "meta"
             else _with_none(y.tolist())
         )
-    y = y.tolist() if isinstance(y, np.ndarray) and y.ndim else y
+    y = y.tolist() if isinstance(y, np.ndarray) else y
     sequence = isinstance(y, Iterable) and not isinstance(y, (str, bytes, Set, Mapping))
     return [None if is_missing(label) else label for label in y] if sequence else []
 
@@ -59,12 +62,16 @@ def new_labels(learner: Learner, labels: list[Label]) -> list[Label]:
 
 def as_weights(weights: Any, samples: int, where: str) -> NDArray[np.float32]:
     """The weight of each sample of a batch; raises a ValueError unless these are numbers of at least 0."""
+    if np.ma.is_masked(weights):
+        raise ValueError(f"{where} got a masked value in sample_weight, which is a missing one")
     try:
         given = np.asarray(weights.tolist() if isinstance(weights, Tensor) else weights, np.float64)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise ValueError(f"{where} takes sample_weight as one number for each sample") from None
     if given.shape != (samples,):
-        raise ValueError(f"{where} got {samples} samples but sample_weight of shape {list(given.shape)}")
+        raise ValueError(
+            f"{where} got {counted(samples, 'sample')} but sample_weight of shape {list(given.shape)}"
+        )
     wrong = given[~((given >= 0) & (given <= LARGEST_WEIGHT))]
     if len(wrong):
         raise ValueError(

@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, ClassVar, get_args, get_type_hints
 
 from everlearn.memory.labels import shortened
-from everlearn.messages import nearest
+from everlearn.messages import either, nearest
 from everlearn.training.optimizers import OPTIMIZERS
 from everlearn.training.strong_views import STRONG_VIEWS
 from everlearn.training.views import AUGMENTATIONS
@@ -80,9 +80,9 @@ class Settings:
         self._check("waiting", self.waiting >= 1, "at least 1")
         self._check("clip", self.clip is None or self.clip > 0, "None, or above 0")
         rules = ("refuse", "skip", "class")
-        self._check("missing_labels", self.missing_labels in rules, " or ".join(rules))
+        self._check("missing_labels", self.missing_labels in rules, either(rules))
         self._check("threads", 1 <= self.threads <= MOST_THREADS, f"between 1 and {MOST_THREADS}")
-        self._check("optimizer", self.optimizer in OPTIMIZERS, " or ".join(OPTIMIZERS))
+        self._check("optimizer", self.optimizer in OPTIMIZERS, either(OPTIMIZERS))
         self._check("optimizer_momentum", 0 <= self.optimizer_momentum < 1, "at least 0 and below 1")
         with_momentum = not self.optimizer_momentum or self.optimizer == "sgd"
         self._check(
@@ -160,9 +160,7 @@ class ReplaySettings(Settings):
         super().__post_init__()
         known = ["none", "auto", *AUGMENTATIONS, "affine", *STRONG_VIEWS]
         self._check("replayed", self.replayed is None or self.replayed >= 1, "at least 1")
-        self._check(
-            "augmentation", callable(self.augmentation) or self.augmentation in known, " or ".join(known)
-        )
+        self._check("augmentation", callable(self.augmentation) or self.augmentation in known, either(known))
         self._check("width", self.width is None or self.width >= 1, "at least 1")
         self._check("colour", 0 <= self.colour <= 1, "at least 0 and at most 1")
         self._check("cutout", self.cutout >= 0, "at least 0")
@@ -287,5 +285,5 @@ def _as_type(name: str, value: Any, types: tuple[type, ...]) -> Any:
                 raise ValueError(f"{name} must be a number that a float can hold") from None
     if str in types and callable(value):
         return value
-    expected = " or ".join(TYPE_NAMES[type_] for type_ in types)
+    expected = either([TYPE_NAMES[type_] for type_ in types])
     raise ValueError(f"{name} must be {expected}, not {shortened(value)}")

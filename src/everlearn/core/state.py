@@ -19,6 +19,7 @@ from everlearn.core.locking import synchronized
 from everlearn.core.settings import settings_as_dict
 from everlearn.core.state_checks import FORMAT, check_finite, check_size, check_tensors, read_meta
 from everlearn.core.validation import try_network
+from everlearn.encoders import same_encoder
 from everlearn.memory.labels import as_labels, decode_label, encode_label, shortened
 from everlearn.messages import differing
 from everlearn.training.optimizers import StatefulOptimizer
@@ -171,9 +172,10 @@ def load_into(learner: Learner, state: State) -> None:
     mine, given = identity(learner), learner.given
     if learner.network_by_default and learner.encoder is not None and meta["network"] == MLP:
         mine["network"] = given = MLP  # which was the default with an encoder, too, in an older version
-    if meta.get("encoder") != mine.get("encoder"):
+    if not same_encoder(meta.get("encoder"), mine.get("encoder")):
         names = (shortened(each.get("encoder")) for each in (meta, mine))
         raise CheckpointError("this state has the encoder {}, but the learner has {}".format(*names))
+    mine.pop("encoder", None)
     saved, now = meta.get("encoder_version"), encoder_version(learner)
     for part, value in mine.items():
         if meta[part] != value:

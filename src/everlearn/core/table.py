@@ -1,9 +1,9 @@
-"""Rows with named columns, from a DataFrame of pandas or polars: each column holds numbers or categories."""
+"""Rows with named columns of numbers or categories, from a DataFrame of pandas or polars, or a list of dicts."""
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from everlearn.memory.labels import Label, as_labels, is_missing, shortened
 
-__all__ = ["Column", "Table", "as_table", "is_frame"]
+__all__ = ["Column", "Table", "as_table", "is_dataframe", "is_frame"]
 
 Column = NDArray[np.float64] | list[Label]
 """Numbers, NaN where one is missing; or categories, None where one is missing."""
@@ -52,6 +52,19 @@ class Table:
 
 
 def is_frame(x: Any) -> bool:
+    """Whether x has rows with named columns: a DataFrame, or a list of dicts.
+
+    >>> is_frame([{"size": 1.0, "colour": "red"}]), is_frame([[1.0, 2.0]])
+    (True, False)
+    """
+    return _is_records(x) or is_dataframe(x)
+
+
+def _is_records(x: Any) -> bool:
+    return isinstance(x, (list, tuple)) and len(x) > 0 and isinstance(x[0], Mapping)
+
+
+def is_dataframe(x: Any) -> bool:
     """Whether x is a DataFrame of pandas or polars, which need not be installed; a LazyFrame counts, too."""
     kind = type(x)
     return kind.__name__ in ("DataFrame", "LazyFrame") and kind.__module__.split(".")[0] in (
@@ -61,7 +74,9 @@ def is_frame(x: Any) -> bool:
 
 
 def as_table(frame: Any, where: str) -> Table:
-    """A DataFrame as a table; raises a ValueError for a column of another kind than numbers, text and categories."""
+    """Rows with named columns as a table; raises a ValueError for other values than numbers, text and categories."""
+    if _is_records(frame):
+        return _table_of_records(frame, where)
     if type(frame).__name__ == "LazyFrame":
         raise ValueError(f"{where} takes x as a DataFrame, not a LazyFrame: give x.collect()")
     names = as_labels(list(frame.columns))
@@ -74,6 +89,24 @@ def as_table(frame: Any, where: str) -> Table:
     series = [frame[name] for name in frame.columns]
     parts = [read(each, name, where) for each, name in zip(series, names, strict=True)]
     return Table(names, [values for values, _ in parts], [declared for _, declared in parts])
+
+
+def _table_of_records(records: Sequence[Any], where: str) -> Table:
+    """A list of dicts as a table. All must have the same names, in any order; a missing value is None."""
+    names = list(records[0])
+    for row, record in enumerate(records):
+        if not isinstance(record, Mapping):
+            raise ValueError(f"{where} got dicts, but row {row} is of type {type(record).__name__}")
+        if record.keys() != records[0].keys():
+            name = next(iter(record.keys() ^ records[0].keys()))
+            raise ValueError(
+                f"{where} got dicts of which only some have {shortened(name)}: give all the same names, and None for "
+                "a missing value"
+            )
+    if not names:
+        raise ValueError(f"{where} got dicts without values")
+    columns = [_objects([record[name] for record in records], name, where) for name in names]
+    return Table(as_labels(names), columns)
 
 
 def _pandas_column(series: Any, name: Label, where: str) -> tuple[Column, int]:
@@ -100,9 +133,16 @@ def _polars_column(series: Any, name: Label, where: str) -> tuple[Column, int]:
 def _objects(values: list[Any], name: Label, where: str) -> Column:
     """Values of any type: numbers if all are, else categories."""
     held = [value for value in values if not is_missing(value)]
-    if held and all(isinstance(value, numbers.Real) for value in held):
-        return np.array([np.nan if is_missing(value) else float(value) for value in values])
+    if held and all(isinstance(value, (numbers.Real, np.bool_)) for value in held):
+        return np.array([np.nan if is_missing(value) else _float(value) for value in values])
     return _categories(values, name, where)
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf  # which is refused, with its place
 
 
 def _categories(values: list[Any], name: Label, where: str) -> list[Label]:

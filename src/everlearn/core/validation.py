@@ -13,13 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from everlearn.arrays import LARGEST_VALUE, as_tensor
 from everlearn.core.columns import rows_of
 from everlearn.core.images import ImageChanges
 from everlearn.core.row_selection import labels_of, new_labels, select_rows
 from everlearn.core.sparse import dense, is_sparse
-from everlearn.core.table import is_frame
+from everlearn.core.table import is_dataframe
+from everlearn.core.wrong_samples import TOO_LARGE, check_mask, is_only_too_large, problem
 from everlearn.encoders import Features
 from everlearn.memory.labels import Label, shortened
+from everlearn.messages import counted
 from everlearn.networks import as_input
 from everlearn.randomness import DrawFrom
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
 __all__ = [
+    "LARGEST_VALUE",
     "as_samples",
     "as_task",
     "check_batch",
@@ -41,7 +45,6 @@ __all__ = [
 ]
 
 LARGEST_TASK = 2**63 - 1
-LARGEST_VALUE = 1e12  # squares of it, and sums of these, are far from float32's end
 PLAIN = (torch.uint8, torch.float32)
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
@@ -56,7 +59,7 @@ def check_samples(learner: Learner, x: Any, method: str) -> Tensor:
     if not isinstance(x, (Tensor, np.ndarray)):
         x = rows_of(learner, x, method)
     samples = as_samples(x, where, keep_integers=isinstance(learner.given, nn.Module))
-    check_tensor(samples, where, learner.sample_shape, learner.sample_type)
+    check_tensor(samples, where, learner.sample_shape, learner.sample_type, x)
     return samples
 
 
@@ -81,10 +84,11 @@ def encoded(learner: Learner, x: Any, where: str) -> Any:
         return x.values
     if learner.encoder is None:
         return x
-    if is_frame(x):
+    if is_dataframe(x):
         raise ValueError(
             f"{where} got a DataFrame, but the encoder takes single samples: give one column of it"
         )
+    check_mask(x, where)
     return learner.encoder(x, where)
 
 
@@ -96,7 +100,7 @@ def check_batch(
     where = f"{type(learner).__name__}.{method}"
     labels = labels_of(learner, y, where)
     if len(labels) != len(x):
-        raise ValueError(f"{where} got {len(x)} samples but {len(labels)} labels")
+        raise ValueError(f"{where} got {counted(len(x), 'sample')} but {counted(len(labels), 'label')}")
     new = new_labels(learner, labels)
     check_room(learner, len(learner.labels) + len(new))
     return x, labels, new
@@ -196,15 +200,11 @@ def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
         return x.detach() if x.requires_grad else x
     if is_sparse(x):
         x = dense(x, where)
-    if isinstance(x, np.ndarray):
-        # torch supports neither another byte order nor negative strides.
-        x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))
+    check_mask(x, where)
     try:
-        samples: Tensor = torch.as_tensor(x).detach()
+        samples = as_tensor(x).detach()
     except (TypeError, ValueError, RuntimeError, OverflowError, AttributeError):
-        raise ValueError(
-            f"{where} takes x as a tensor or an array of numbers, not {type(x).__name__}"
-        ) from None
+        raise ValueError(f"{where} {problem(x)}") from None
     if samples.layout != torch.strided:
         raise ValueError(f"{where} takes x as a dense tensor, not one of {samples.layout}: give x.to_dense()")
     if samples.device.type == "meta":
@@ -220,8 +220,13 @@ def as_samples(x: Any, where: str, keep_integers: bool) -> Tensor:
     return samples if samples.dtype == torch.uint8 or keep_integers else samples.float()
 
 
-def check_tensor(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: torch.dtype | None) -> None:
-    """Raise a ValueError for a batch that is empty, not finite, or of another shape or type than the first one."""
+def check_tensor(
+    x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: torch.dtype | None, given: Any = None
+) -> None:
+    """Raise a ValueError for a batch that is empty, not finite, or of another shape or type than the first one.
+
+    given: the batch before it became a tensor, to tell values that are too large from infinite ones.
+    """
     if x.ndim > 0 and len(x) == 0:
         raise ValueError(f"{where} got an empty batch")
     if x.numel() == 0:
@@ -236,11 +241,8 @@ def check_tensor(x: Tensor, where: str, shape: tuple[int, ...] | None, dtype: to
     if x.is_floating_point() and x.numel():
         low, high = torch.aminmax(x)  # NaN if there is any
         if not -LARGEST_VALUE <= float(low) <= float(high) <= LARGEST_VALUE:
-            if not x.isfinite().all():
-                raise ValueError(f"{where} got NaN or infinite values in x")
-            raise ValueError(
-                f"{where} got values in x larger than {LARGEST_VALUE:.0e}, which no network can compute with: scale x"
-            )
+            finite = bool(x.isfinite().all()) or (given is not None and is_only_too_large(given))
+            raise ValueError(f"{where} {TOO_LARGE if finite else 'got NaN or infinite values in x'}")
 
 
 def probe(network: nn.Module, x: Tensor) -> int:

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["OWN_ENCODER", "Encoder", "Features", "own_encoder", "parts"]
+from everlearn.arrays import as_tensor
+
+__all__ = ["OWN_ENCODER", "Encoder", "Features", "own_encoder", "parts", "same_encoder"]
 
 BATCH = 32  # samples per call of the model
 OWN_ENCODER = "own:"  # before the name of an encoder that is the user's own object
@@ -76,12 +78,13 @@ class Encoder:
             raise ValueError(
                 f"{where}: the encoder {self.name} can't take these samples: {reason}"
             ) from error
-        vectors = torch.as_tensor(given if isinstance(given, Tensor) else np.asarray(given))
+        wrong = f"an encoder returns a vector of numbers for each sample, [n, d], but {self.name} returned"
+        try:
+            vectors = as_tensor(given if isinstance(given, Tensor | list) else np.asarray(given))
+        except (TypeError, ValueError, RuntimeError):
+            raise ValueError(f"{wrong} a {type(given).__name__} that is no array of numbers") from None
         if vectors.ndim != 2 or not vectors.dtype.is_floating_point:
-            raise ValueError(
-                f"an encoder returns a vector of numbers for each sample, [n, d], but {self.name} returned "
-                f"{list(vectors.shape)} of {vectors.dtype}"
-            )
+            raise ValueError(f"{wrong} {list(vectors.shape)} of {vectors.dtype}")
         return vectors.detach().to("cpu", torch.float32)
 
     def __repr__(self) -> str:
@@ -114,6 +117,18 @@ def own_encoder(given: Any) -> Encoder:
     return Encoder(name, lambda: given)
 
 
+def same_encoder(saved: str | None, own: str | None) -> bool:
+    """Whether a state with one encoder may be loaded by a learner with the other, both by name.
+
+    A user's own may have any name: a function that moves in the code gets another one.
+
+    >>> same_encoder("own:<lambda>", "own:Tickets.encode"), same_encoder("wordllama", "own:Tickets.encode")
+    (True, False)
+    """
+    both_own = all(str(name).startswith(OWN_ENCODER) for name in (saved, own))
+    return both_own or saved == own
+
+
 def _as_list(part: Any) -> Any:
     return part if isinstance(part, Tensor | list) else part.tolist()
 
@@ -123,7 +138,7 @@ def _frozen(module: nn.Module) -> Callable[[Any], Tensor]:
 
     def encode(part: Any) -> Tensor:
         held = next((each for each in module.parameters()), torch.zeros(()))
-        x = torch.as_tensor(part).to(held.device)
+        x = as_tensor(part).to(held.device)
         x = x / 255 if x.dtype == torch.uint8 else x
         vectors: Tensor = module(x.to(held.dtype) if x.is_floating_point() else x)
         return vectors

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from everlearn.encoders.base import Encoder, parts
+from everlearn.encoders.images import as_array
 
 __all__ = ["cache_folder", "encode_with_cache"]
 
@@ -69,7 +70,9 @@ def _key(sample: Any) -> bytes:
     """A hash of a sample's type, shape and content."""
     if isinstance(sample, str):
         return hashlib.sha256(b"text " + sample.encode("utf-8", "surrogatepass")).digest()
-    array = np.ascontiguousarray(sample.numpy() if isinstance(sample, Tensor) else np.asarray(sample))
+    array = np.ascontiguousarray(
+        sample.numpy() if isinstance(sample, Tensor) else np.asarray(as_array(sample))
+    )
     return hashlib.sha256(f"{array.dtype} {array.shape} ".encode() + array.tobytes()).digest()
 
 
@@ -100,12 +103,14 @@ def _opened(folder: Path, encoder: Encoder) -> Iterator[sqlite3.Connection | Non
 
 def _read(table: sqlite3.Connection, key: bytes) -> Any:
     row = table.execute("SELECT vector FROM features WHERE key = ?", (key,)).fetchone()
-    return None if row is None else np.frombuffer(row[0], np.float32)
+    vector = None if row is None else np.frombuffer(row[0], np.float32)
+    # An older version stored NaN for an empty text.
+    return None if vector is None or np.isnan(vector).any() else vector
 
 
 def _write(table: sqlite3.Connection, rows: list[tuple[bytes, bytes]]) -> None:
     with table:
-        table.executemany("INSERT OR IGNORE INTO features VALUES (?, ?)", rows)
+        table.executemany("INSERT OR REPLACE INTO features VALUES (?, ?)", rows)
 
 
 @contextmanager

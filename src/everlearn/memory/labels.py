@@ -11,7 +11,16 @@ import torch
 
 from everlearn.label_json import Label, decode_label, encode_label
 
-__all__ = ["Label", "LabelTable", "as_labels", "decode_label", "encode_label", "is_missing", "shortened"]
+__all__ = [
+    "Label",
+    "LabelTable",
+    "as_labels",
+    "decode_label",
+    "encode_label",
+    "is_missing",
+    "shape_of",
+    "shortened",
+]
 
 _PLAIN = (str, bool, bytes, type(None))
 MOST_BITS = 1024  # the largest integer label; a larger one can't be written as JSON
@@ -80,6 +89,10 @@ class LabelTable:
 
 def as_labels(y: Any) -> list[Label]:
     """The labels of a batch as a list; raises a ValueError that names the first invalid one."""
+    if type(y) is not list and len(shape := shape_of(y)) > 1:
+        raise ValueError(
+            f"y is a sequence of labels, one for each sample, not of shape {list(shape)}{_column_of(y, shape)}"
+        )
     if isinstance(y, (torch.Tensor, np.ndarray)):
         try:
             y = y.tolist()
@@ -94,6 +107,23 @@ def as_labels(y: Any) -> list[Label]:
         label if (kind := type(label)) in _PLAIN or (kind is int and least <= label < most) else _label(label)
         for label in y
     ]
+
+
+def shape_of(values: Any) -> tuple[int, ...]:
+    """The shape of an array, a tensor, a series or a DataFrame; empty for anything else."""
+    try:
+        shape = getattr(values, "shape", ())
+    except RuntimeError:  # a nested tensor
+        return ()
+    return shape if isinstance(shape, tuple) else ()
+
+
+def _column_of(y: Any, shape: tuple[int, ...]) -> str:
+    """How to get the labels out of an array with one column, or of a DataFrame."""
+    if hasattr(y, "columns"):
+        name = next(iter(y.columns), "label")
+        return f": give a column of the {type(y).__name__} itself, y[{shortened(name)}]"
+    return ": give y[:, 0]" if shape[1:] == (1,) else ""
 
 
 def _label(label: Any, depth: int = 0) -> Label:
