@@ -5,6 +5,8 @@ import json
 
 import httpx
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
 from running import running, small
@@ -196,3 +198,103 @@ def test_importing_the_client_loads_no_torch():
     code = "import sys; from everlearn import Client; print('torch' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
     assert everlearn.Client is Client
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda client: client.observe(X, "ab"), "y is a sequence with one entry for each sample, not 'ab'"),
+        (lambda client: client.observe(X, Y, ids="ab"), "ids is a sequence with one entry for each sample"),
+        (lambda client: client.observe(X, b"ab"), "y is a sequence"),
+        (lambda client: client.observe(X, {"a", "b"}), "y is a sequence"),
+        (lambda client: client.observe(X, None), "y is a sequence"),
+        (lambda client: client.observe(X, [object(), "a"]), "of type object: an entry is a str, int"),
+        (lambda client: client.observe(X, [["a"], ["b"]]), "of type list"),
+        (lambda client: client.observe(X, np.array([[0], [1]])), r"y has the shape \[2, 1\]"),
+        (lambda client: client.observe(X, torch.zeros(2, 1)), r"y has the shape \[2, 1\]"),
+        (lambda client: client.observe(X, pd.DataFrame({"y": ["a", "b"]})), r"y has the shape \[2, 1\]"),
+        (lambda client: client.observe(X, pl.DataFrame({"y": ["a", "b"]})), r"y has the shape \[2, 1\]"),
+        (lambda client: client.observe(X, Y, ids=pd.DataFrame({"i": [1, 2]})), r"ids has the shape \[2, 1\]"),
+        (lambda client: client.ask("ab", X), "ids is a sequence"),
+        (lambda client: client.tell("ab", "hl"), "ids is a sequence"),
+        (lambda client: client.tell(["a", "b"], "hl"), "y is a sequence"),
+        (lambda client: client.delete("abc"), "ids is a sequence"),
+        (lambda client: client.correct(["a", "b"], "hl"), "labels is a sequence"),
+        (lambda client: client.forget(object()), "of type object"),
+        (lambda client: client.predict("ab"), "x must be an array, a tensor, a DataFrame"),
+        (lambda client: client.predict([object()]), "x must be an array, a tensor, a DataFrame"),
+        (lambda client: client.predict(np.array([["a"]])), "x must be an array, a tensor, a DataFrame"),
+        (lambda client: client.predict(X[:0]), "x has no samples; a request takes 1 to"),
+        (lambda client: client.predict([]), "x has no samples; a request takes 1 to"),
+    ],
+)
+def test_what_is_no_sequence_of_labels_or_samples_is_refused_in_one_sentence(service, call, sentence):
+    before = service.model.live.position
+    with Client(service.url) as client, pytest.raises(ValueError, match=sentence):
+        call(client)
+    assert service.model.live.position == before
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [pd.Series(["a", "b"]), pl.Series(["a", "b"]), np.array(["a", "b"]), ("a", "b"), (each for each in "ab")],
+)
+def test_labels_may_be_any_sequence(service, labels):
+    with Client(service.url) as client:
+        client.observe(X, labels)
+        assert {"a", "b"} <= set(client.classes())
+
+
+def test_a_missing_label_of_pandas_is_missing_for_the_service(tmp_path):
+    with (
+        running(tmp_path, learner=lambda: small(missing_labels="skip")) as service,
+        Client(service.url) as client,
+    ):
+        client.observe(X, [pd.NA, "a"])
+        client.observe(X, [float("nan"), "a"])
+        assert (client.classes(), service.model.live.learner.unlabelled) == (["a"], 2)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        list(X),
+        [torch.from_numpy(row) for row in X],
+        [[np.float32(value) for value in row] for row in X],
+        torch.from_numpy(X).to_sparse(),
+        X.astype(np.longdouble),
+        X.astype(np.uint16),
+    ],
+)
+def test_samples_of_other_types_give_the_same_answers(service, x):
+    with Client(service.url) as client:
+        client.observe(X, Y)
+        np.testing.assert_array_equal(client.predict_proba(x), client.predict_proba(X))
+
+
+def test_sparse_rows_of_scipy_are_sent_as_dense_ones(service):
+    from scipy.sparse import csr_array
+
+    with Client(service.url) as client:
+        client.observe(X, Y)
+        assert client.predict(csr_array(X)) == client.predict(X)
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8591", "localhost", "ftp://here", "http://", "http://a:99999", None]
+)
+def test_an_address_that_is_no_url_is_refused_at_once(url):
+    with pytest.raises(ValueError, match="the URL of a service is such as http://127.0.0.1:8000, not"):
+        Client(url)
+
+
+def test_labels_are_checked_without_torch():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from everlearn import Client\n"
+        "try: Client().observe([[1.0]], 'ab')\n"
+        "except ValueError: print('torch' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

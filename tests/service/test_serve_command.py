@@ -79,6 +79,8 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path):
         (["a/b=c d"], "a model's name has letters"),
         (["a", "--limits.queue", "0"], "queue must be at least 1"),
         (["a", "--memory-sise", "3"], "Unrecognized"),
+        (["a", "--port", "99999"], "the port must be between 0 and 65535, not 99999"),
+        (["a", "--port", "-5"], "the port must be between 0 and 65535, not -5"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_sentence(words, sentence, tmp_path, monkeypatch, capsys):
@@ -106,3 +108,42 @@ def test_a_folder_that_exists_keeps_its_settings(tmp_path, monkeypatch, capsys):
     open_live("folder", small()).close()
     assert main(["serve", "folder", "--memory-size", "7"]) == 2
     assert "--memory-size is for a new folder" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_one_sentence_and_no_folder_is_created(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert main(["serve", "folder", "--port", str(port)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"everlearn: port {port} of 127.0.0.1 is in use by another program: choose another"
+    )
+    assert len(said.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_any_free_port_is_announced_as_it_is(tmp_path):
+    words = [
+        sys.executable,
+        "-m",
+        "everlearn",
+        "serve",
+        str(tmp_path / "folder"),
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+    ]
+    server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    try:
+        url = server.stderr.readline().partition(" at ")[2].split()[0]
+        assert not url.endswith(":0")
+        with Client(url) as client:
+            assert client.status()["position"] == 0
+    finally:
+        server.terminate()
+        server.wait()
+        server.stderr.close()

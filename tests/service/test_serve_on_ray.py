@@ -89,6 +89,7 @@ def test_a_killed_learner_comes_back_and_nothing_acknowledged_is_lost(cluster, k
     client = Client(url, retries=20)
     client.observe(X, Y)
     assert sorted(client.status()["classes"]) == Y
+    assert client.input()["missing_labels"] == "refuse"
     assert set(client.predict(X, min_position=client.position)) <= set(Y)
     with pytest.raises(ValueError, match="but the network takes"):
         client.predict(np.zeros((1, 9), np.float32))

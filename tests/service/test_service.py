@@ -12,7 +12,9 @@ import torch
 from running import running, small
 
 from everlearn import UNKNOWN, open_live
+from everlearn.service import served
 from everlearn.service.limits import Limits
+from everlearn.service.routes import ASK, OBSERVE, PREDICT
 
 JSON = {"Content-Type": "application/json"}
 X = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
@@ -155,6 +157,10 @@ def test_json_integers_have_the_type_of_a_learner_of_bytes(tmp_path):
         ("observe", {"x": X, "y": ["left"]}, 422, "2 samples but 1 labels"),
         ("observe", {"x": [[1.0]], "y": ["left"]}, 422, "but the network takes"),
         ("observe", {"x": 3, "y": []}, 400, "x has one number"),
+        ("observe", {"x": [], "y": []}, 400, "x has no samples; a request takes 1 to 50 samples"),
+        ("predict", {"x": []}, 400, "x has no samples; a request takes 1 to 50 samples"),
+        ("ask", {"x": [], "ids": []}, 400, "x has no samples; a request takes 1 to 50 samples"),
+        ("observe", {"x": [[1e30] * 3] * 2, "y": Y}, 422, "Live.observe got values in x larger than"),
         ("observe", {"x": [[1.0, 2.0, 3.0]] * 51, "y": [0] * 51}, 400, "1 to 50 samples"),
         ("observe", {"x": X, "y": ["left", "a" * 1001]}, 400, "more than 1,000 characters"),
         ("observe", {"x": X * 5, "y": list(range(10))}, 400, "above the limit of 8"),
@@ -354,3 +360,97 @@ def test_unknown_samples_are_said_to_be_so(tmp_path):
             f"{service.url}/v1/predict", json={"x": far, "min_position": live.position}
         ).json()
         assert answer["labels"] == [{"unknown": True} if expected == [UNKNOWN] else expected[0]]
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0,), (2, 0), (), (3,), (2, 3, 0)])
+@pytest.mark.parametrize("operation", ["observe", "predict", "ask"])
+def test_an_array_without_samples_is_a_mistake_and_no_failure(service, call, operation, shape):
+    from everlearn.service.wire import encode_arrays
+
+    call("observe", x=X, y=Y)
+    file = io.BytesIO()
+    np.save(file, np.zeros(shape))
+    fields = {"observe": {"y": Y}, "predict": {}, "ask": {"ids": ["a", "b"]}}[operation]
+    query = {name: json.dumps(value) for name, value in fields.items()}
+    url = f"{service.url}/v1/{operation}"
+    npy = service.http.post(
+        url, params=query, content=file.getvalue(), headers={"Content-Type": "application/x-npy"}
+    )
+    tensors = service.http.post(
+        url,
+        content=encode_arrays(np.zeros(shape), fields),
+        headers={"Content-Type": "application/x-safetensors"},
+    )
+    for answer in (npy, tensors):
+        assert answer.status_code in (400, 422)
+        assert "detail" in answer.json()
+
+
+ODD = [
+    None,
+    True,
+    0,
+    -1,
+    2**63,
+    10**400,
+    1.5,
+    "",
+    "\ud800",
+    "\0",
+    [],
+    {},
+    [[]],
+    [{}],
+    [None, "a"],
+    ["a", "b"],
+]
+ODD += [
+    [2**64, 1],
+    [[1, 2], [3]],
+    [[None] * 3],
+    [["a"] * 3] * 2,
+    [{"a": 1}, {"a": "b"}],
+    [{"a": [1]}, {"a": {}}],
+]
+ODD += [[{"bytes": "ff"}, {"float": "nan"}], [{"unknown": True}, 1], [[[[[[[[[[[]]]]]]]]]]], {"bytes": "zz"}]
+
+
+FIELDS = {
+    "observe": OBSERVE,
+    "predict": PREDICT,
+    "ask": ASK,
+    "tell": ("ids", "y", "t", "request_id"),
+    "forget": ("label", "request_id"),
+    "delete": ("ids", "rebuild", "request_id"),
+    "correct": ("ids", "y", "rebuild", "request_id"),
+}
+
+
+@pytest.mark.parametrize("operation", list(FIELDS))
+def test_no_value_of_json_is_a_failure_of_the_service(tmp_path, monkeypatch, operation):
+    monkeypatch.setattr(served, "PATIENCE", 0.05)  # for a position that is never reached
+    usual = {"x": X, "y": Y, "ids": ["a", "b"], "label": "left"}
+    with running(tmp_path) as service:
+        service.model.live.observe(torch.tensor(X), Y)
+        needed = {name: usual[name] for name in FIELDS[operation] if name in usual}
+        for name in FIELDS[operation]:
+            for value in ODD:
+                content = json.dumps({**needed, name: value})
+                answer = service.http.post(f"{service.url}/v1/{operation}", content=content, headers=JSON)
+                assert answer.status_code < 500, content
+                assert answer.status_code == 200 or "detail" in answer.json()
+        for page in ("metrics", "v1/status", "v1/classes", "v1/history", "v1/input"):
+            assert service.http.get(f"{service.url}/{page}").status_code == 200
+
+
+def test_metrics_can_be_read_whatever_the_labels_are(tmp_path):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    labels = ["\ud800", "\\ud800", 1, "1", "a\nb", '"', b"\xff", ("a", 1)]
+    with running(tmp_path) as service:
+        service.model.live.observe(torch.randn(8, 3), labels)
+        answer = service.http.get(f"{service.url}/metrics")
+        assert answer.status_code == 200
+        samples = [each for family in text_string_to_metric_families(answer.text) for each in family.samples]
+        found = [each.labels["class"] for each in samples if each.name == "everlearn_memory_exemplars"]
+        assert len({*found}) == len(found) == len(labels)

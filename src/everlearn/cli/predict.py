@@ -7,12 +7,15 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tyro
 
 from everlearn.cli.flags import in_one_sentence
-from everlearn.cli.remote import RemoteFlags, read, send
+from everlearn.cli.remote import RemoteFlags, connect, count, read, send
+
+if TYPE_CHECKING:
+    from everlearn.service.files import Samples
 
 __all__ = ["PredictFlags", "command"]
 
@@ -37,23 +40,28 @@ def command(words: list[str]) -> int:
     flags = in_one_sentence(lambda: tyro.cli(PredictFlags, args=words, prog="everlearn predict"))
     from everlearn.service.wire import encode_labels
 
-    samples = read(flags)
-    right = 0
+    right = labelled = 0
 
-    def predict(client: Any, x: Any, y: Any, ids: Any) -> None:
-        nonlocal right
-        labels, shares = client.predict(x, confidence=True) if flags.confidence else (client.predict(x), None)
+    def predict(start: int, batch: Samples) -> None:
+        nonlocal right, labelled
+        labels, shares = (
+            client.predict(batch.x, confidence=True) if flags.confidence else (client.predict(batch.x), None)
+        )
         for i, label in enumerate(encode_labels(labels)):
-            line = {} if ids is None else {"id": encode_labels([ids[i]])[0]}
+            line = {} if batch.ids is None else {"id": encode_labels([batch.ids[i]])[0]}
             line["label"] = label
             if shares is not None:
                 line["confidence"] = round(float(shares[i]), 6)
             print(json.dumps(line), file=out)
-        right += sum(label == true for label, true in zip(labels, y or (), strict=False))
+        pairs = [pair for pair in zip(labels, batch.y or (), strict=False) if pair[1] is not None]
+        labelled += len(pairs)
+        right += sum(label == true for label, true in pairs)
 
     with contextlib.ExitStack() as stack:
+        client = stack.enter_context(connect(flags))
+        samples = read(flags, client.input())
         out = sys.stdout if flags.out is None else stack.enter_context(flags.out.open("w", encoding="utf-8"))
-        send(flags, samples, "predict", predict)
-    if samples.y is not None:
-        print(f"accuracy {right / len(samples.x):.4f} on {len(samples.x):,} samples", file=sys.stderr)
+        send(flags, samples, predict)
+    if labelled:
+        print(f"accuracy {right / labelled:.4f} on {count(labelled)}", file=sys.stderr)
     return 0

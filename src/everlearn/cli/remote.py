@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from everlearn.service.client import Client
     from everlearn.service.files import Samples
 
-__all__ = ["RemoteFlags", "read", "send"]
+__all__ = ["RemoteFlags", "connect", "count", "read", "send"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,32 +34,47 @@ class RemoteFlags:
     """the column of labels in a CSV file; by default label or y"""
     id: str | None = None
     """the column of ids in a CSV file; by default id, if there is one"""
+    text: tuple[str, ...] = ()
+    """columns of a CSV file that are text, though they look like numbers, such as postcodes"""
     batch_size: int = 10
     """samples in a request"""
 
 
-def read(flags: RemoteFlags) -> Samples:
-    """The samples of the file."""
-    from everlearn.service.files import read_samples
+def connect(flags: RemoteFlags) -> Client:
+    """A client of the service, once the flags are valid."""
+    from everlearn.service.client import Client
 
     if flags.batch_size < 1:
         raise ValueError(f"the batch size must be at least 1, not {flags.batch_size}")
-    return read_samples(flags.file, flags.label, flags.id)
+    flags.file.open("rb").close()  # a file that can't be read is said before a service that does not answer
+    return Client(flags.url, flags.model, token=flags.token)
 
 
-def send(flags: RemoteFlags, samples: Samples, title: str, call: Callable[..., None]) -> Client:
-    """Call a function with a client and each batch of samples, labels and ids; returns the client."""
-    from everlearn.service.client import Client
+def read(flags: RemoteFlags, takes: dict[str, Any]) -> Samples:
+    """The samples of the file. takes: what the model takes."""
+    from everlearn.service.files import CsvFlags, read_samples
+
+    return read_samples(flags.file, CsvFlags(flags.label, flags.id, flags.text), takes)
+
+
+def send(flags: RemoteFlags, samples: Samples, call: Callable[[int, Samples], None], skip: int = 0) -> None:
+    """Call a function with each batch and the number of its first sample, and show the progress."""
     from everlearn.service.files import batches
 
-    with (
-        Client(flags.url, flags.model, token=flags.token) as client,
-        _bar(f"{title} {flags.file.name}", len(samples.x)) as advance,
-    ):
-        for x, y, ids in batches(samples, flags.batch_size):
-            call(client, x, y, ids)
-            advance(len(x))
-    return client
+    title = f"{type(flags).__name__.removesuffix('Flags').lower()} {flags.file.name}"
+    with _bar(title, len(samples.x) - skip) as advance:
+        for start, batch in batches(samples, flags.batch_size, skip):
+            call(start, batch)
+            advance(len(batch.x))
+
+
+def count(samples: int) -> str:
+    """A number of samples in words.
+
+    >>> count(1), count(2000)
+    ('1 sample', '2,000 samples')
+    """
+    return f"{samples:,} sample{'' if samples == 1 else 's'}"
 
 
 @contextmanager

@@ -26,7 +26,7 @@ class ServeFlags:
     host: str = "127.0.0.1"
     """the address to listen on; any other than this machine's own needs --tokens"""
     port: int = 8000
-    """the port to listen on"""
+    """the port to listen on; 0 for any that is free"""
     tokens: Path | None = None
     """the file of tokens, from `everlearn token create`"""
     journal: str | None = None
@@ -104,7 +104,9 @@ def _on_ray(flags: ServeFlags, limits: Limits, learner: Any) -> int:
     import threading
 
     from everlearn.service.run import name_folders, name_sources, open_tokens
+    from everlearn.service.sockets import check_port
 
+    check_port(flags.port, least=1)
     if flags.replicas < 1:
         raise ValueError(f"replicas must be at least 1, not {flags.replicas}")
     folders, tokens = name_folders(flags.folders), open_tokens(flags.host, flags.tokens)

@@ -86,7 +86,10 @@ def create_app(
 
 def _sentence(status: int) -> Any:
     async def handler(request: Request, error: Exception) -> Response:
-        return JSONResponse({"detail": " ".join(str(error).split())}, status)
+        content = json.dumps(
+            {"detail": " ".join(str(error).split())}
+        )  # ASCII, whatever characters a label has
+        return Response(content, status, media_type="application/json")
 
     return handler
 

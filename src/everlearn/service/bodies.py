@@ -14,9 +14,20 @@ IDS = {"type": "array", "items": LABEL, "description": "one id per sample", "exa
 FIELDS: dict[str, dict[str, Any]] = {
     "x": {
         "type": "array",
-        "items": {"type": "array", "items": {"type": "number"}},
-        "description": "samples, as nested lists of numbers",
+        "items": {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "object"}]},
+        "description": "samples, as nested lists of numbers, or as objects with a number or a category by column",
         "example": [[0.1, 0.2], [0.3, 0.4]],
+    },
+    "columns": {
+        "type": "array",
+        "items": LABEL,
+        "description": "the names of the columns of x, unless its samples are objects",
+        "example": ["amount", "country"],
+    },
+    "categories": {
+        "type": "array",
+        "items": {"type": ["integer", "null"]},
+        "description": "the number of categories of each column, 0 if that is not known, null for numbers",
     },
     "y": LABELS | {"description": "one label per sample"},
     "ids": IDS,

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
+from everlearn.core.table import Table
 from everlearn.live import Live, LiveError
 from everlearn.memory.labels import shortened
 from everlearn.service.sources import Message, Source, SourceError
-from everlearn.service.wire import as_samples, decode_labels
+from everlearn.service.wire import as_samples, decode_labels, samples_in
 
 __all__ = ["Consumer"]
 
@@ -102,8 +102,9 @@ class Consumer:
         if kind == "tell":
             self._live.tell(ids, y, source=source)
             return
-        takes_bytes = self._live.learner.sample_type == torch.uint8
-        x = as_samples(np.asarray([each["x"] for each in values]), takes_bytes)
+        x = samples_in([each["x"] for each in values])
+        if not isinstance(x, Table):
+            x = as_samples(x, self._live.learner.sample_type == torch.uint8)
         if kind == "ask":
             self._live.ask(ids, x, source=source)
         else:

@@ -1,48 +1,69 @@
-"""Samples from files: JSON lines, CSV and npz."""
+"""Samples from files: JSON lines, CSV and npz. Whatever is wrong with a sample is said with its line."""
 
 from __future__ import annotations
 
-import csv
 import json
-import math
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.arrays import LARGEST_VALUE
+from everlearn.core.table import Table
 from everlearn.label_json import Label
+from everlearn.memory.labels import is_missing, shortened
 from everlearn.messages import nearest
-from everlearn.service.wire import decode_labels
+from everlearn.service.csv_files import CsvFlags, read_csv
+from everlearn.service.tables import read_table
+from everlearn.service.wire import WireError, decode_labels
 
-__all__ = ["Samples", "batches", "read_samples"]
+__all__ = ["CsvFlags", "Samples", "batches", "check_labels", "read_samples"]
 
 KINDS = (".jsonl", ".csv", ".npz")
 
 
 class Samples(NamedTuple):
-    """Samples, their labels and ids, if the file has any."""
+    """Samples, their labels and ids, if the file has any, and the line of each, if it has lines."""
 
-    x: NDArray[Any]
+    x: NDArray[Any] | Table
     y: list[Label] | None
     ids: list[Label] | None
+    path: Path
+    lines: list[int] | None = None
+
+    def place(self, sample: int) -> str:
+        """Where a sample is."""
+        what = f"sample {sample}" if self.lines is None else f"line {self.lines[sample]}"
+        return f"{what} of {self.path}"
 
 
-def read_samples(path: Path, label: str | None = None, id: str | None = None) -> Samples:
+def read_samples(path: Path, flags: CsvFlags | None = None, takes: dict[str, Any] | None = None) -> Samples:
     """The samples in a file.
 
-    .jsonl: a line `{"x": [...], "y": label, "id": id}` per sample. .csv: a line per sample after a header; `label`
-    and `id` name columns, and the others are numbers. .npz: arrays `x`, `y` and `ids`. Labels and ids are optional.
+    .jsonl: a line `{"x": [...], "y": label, "id": id}` per sample; x may be an object with a value by column. .csv: a
+    line per sample after a header, see `read_csv`. .npz: arrays `x`, `y` and `ids`. Labels and ids are optional.
+    takes: what the model takes, from `Client.input`; None if that is not known.
     """
     kind = path.suffix.lower()
     if kind not in KINDS:
         raise ValueError(f"{path} must be one of {', '.join(KINDS)}")
-    if kind == ".npz":
-        return _from_npz(path)
-    samples = _from_jsonl(path) if kind == ".jsonl" else _from_csv(path, label, id)
+    try:
+        if kind == ".npz":
+            samples = _from_npz(path)
+        elif kind == ".jsonl":
+            samples = _from_jsonl(path)
+        else:
+            samples = Samples(*read_csv(path, flags or CsvFlags(), takes or {}))
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not text in UTF-8: it has the byte 0x{error.object[error.start]:02x}"
+        ) from None
     if not len(samples.x):
         raise ValueError(f"{path} has no samples")
+    _check_values(samples, takes or {})
     return samples
 
 
@@ -50,19 +71,21 @@ def _from_npz(path: Path) -> Samples:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a valid npz file without objects: {error}") from None
-    if "x" not in arrays:
-        raise ValueError(f"{path} has no array x{nearest('x', arrays)}")
+    if "x" not in arrays or not arrays["x"].ndim:
+        raise ValueError(f"{path} has no array x of samples{nearest('x', arrays)}")
     y, ids = (arrays[name].tolist() if name in arrays else None for name in ("y", "ids"))
-    for name, values in (("y", y), ("ids", ids)):
-        if values is not None and len(values) != len(arrays["x"]):
-            raise ValueError(f"{path} has {len(arrays['x'])} samples, but {len(values)} entries in {name}")
-    return Samples(arrays["x"], y, ids)
+    for name in ("y", "ids"):
+        if name in arrays and arrays[name].shape != (len(arrays["x"]),):
+            shape = list(arrays[name].shape)
+            raise ValueError(f"{path} has {len(arrays['x'])} samples, but {name} of shape {shape}")
+    return Samples(arrays["x"], y, ids, path)
 
 
 def _from_jsonl(path: Path) -> Samples:
     rows: list[Any] = []
+    lines: list[int] = []
     fields: dict[str, list[Any]] = {"y": [], "id": []}
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
@@ -70,78 +93,83 @@ def _from_jsonl(path: Path) -> Samples:
                 continue
             try:
                 entry = json.loads(line)
-                rows.append(np.asarray(entry["x"], np.float32))
-            except (ValueError, KeyError, TypeError):
+                rows.append(
+                    entry["x"] if isinstance(entry["x"], dict) else np.asarray(entry["x"], np.float32)
+                )
+            except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
                 raise ValueError(f'line {number} of {path} is not {{"x": [numbers], "y": label}}') from None
-            if rows[-1].shape != rows[0].shape:
-                shapes = f"{list(rows[-1].shape)}, but the first one has {list(rows[0].shape)}"
-                raise ValueError(f"the sample in line {number} of {path} has the shape {shapes}")
+            lines.append(number)
+            _compare(rows, number, path)
             for name, values in fields.items():
                 if name in entry:
-                    values.append(entry[name])
-    for name, values in fields.items():
-        if values and len(values) != len(rows):
-            raise ValueError(f"{path} has {len(rows)} lines, but only {len(values)} of them have {name}")
-    return Samples(np.array(rows), _decoded(fields["y"]), _decoded(fields["id"]))
+                    values += _label(entry[name], name, number, path)
+                if len(values) not in (0, len(rows)):
+                    raise ValueError(f"line {number} of {path} and those before it: only some have {name}")
+    x = _table(rows, path) if rows and isinstance(rows[0], dict) else np.array(rows)
+    return Samples(x, fields["y"] or None, fields["id"] or None, path, lines)
 
 
-def _decoded(codes: list[Any]) -> list[Label] | None:
-    return decode_labels(codes) if codes else None
+def _compare(rows: list[Any], number: int, path: Path) -> None:
+    """Raise a ValueError if the last sample is not like the first."""
+    first, last = rows[0], rows[-1]
+    if isinstance(first, dict) or isinstance(last, dict):
+        same = isinstance(first, dict) and isinstance(last, dict) and first.keys() == last.keys()
+        if not same:
+            raise ValueError(f"the sample in line {number} of {path} has other columns than the first one")
+    elif last.shape != first.shape:
+        shapes = f"{list(last.shape)}, but the first one has {list(first.shape)}"
+        raise ValueError(f"the sample in line {number} of {path} has the shape {shapes}")
 
 
-def _from_csv(path: Path, label: str | None, id: str | None) -> Samples:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
-        header = next(reader, [])
-        columns = {name: place for place, name in enumerate(header)}
-        chosen: dict[str, int] = {}
-        for what, name, usual in (("label", label, ("label", "y")), ("id", id, ("id",))):
-            found = name or next((each for each in usual if each in columns), None)
-            if found is not None:
-                if found not in columns:
-                    raise ValueError(f"{path} has no column {found!r}{nearest(found, header)}")
-                chosen[what] = columns[found]
-        numbers = [place for place in range(len(header)) if place not in chosen.values()]
-        rows: list[list[float]] = []
-        taken: dict[str, list[Label]] = {what: [] for what in chosen}
-        for number, line in enumerate(reader, 2):
-            if not line:
-                continue
-            if len(line) != len(header):
-                raise ValueError(
-                    f"line {number} of {path} has {len(line)} fields, but the header {len(header)}"
-                )
-            rows.append([_number(line[place], header[place], number, path) for place in numbers])
-            for what, place in chosen.items():
-                taken[what].append(_word(line[place]))
-    return Samples(np.array(rows, np.float32), taken.get("label"), taken.get("id"))
-
-
-def _number(text: str, column: str, line: int, path: Path) -> float:
+def _label(code: Any, name: str, number: int, path: Path) -> list[Label]:
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(
-            f"line {line} of {path} has {text!r} in the column {column}, which is no number; "
-            "name the column of labels with --label"
-        )
-    return value
+        return decode_labels([code], name)
+    except WireError as error:
+        raise ValueError(f"line {number} of {path}: {error}") from None
 
 
-def _word(text: str) -> Label:
-    """A label in a CSV file: a whole number, or a string.
-
-    >>> _word("7"), _word("cat"), _word("07")
-    (7, 'cat', '07')
-    """
-    return int(text) if text.lstrip("-").isdigit() and str(int(text)) == text else text
+def _table(rows: list[Any], path: Path) -> Table:
+    try:
+        return read_table(rows, None, None)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
-def batches(samples: Samples, size: int) -> Iterator[Samples]:
-    """The samples in batches, in order."""
-    for start in range(0, len(samples.x), size):
+def _check_values(samples: Samples, takes: dict[str, Any]) -> None:
+    """Raise a ValueError for the first sample with a number that a learner refuses."""
+    x = samples.x
+    categories = [each["name"] for each in takes.get("columns") or () if each["categories"] is not None]
+    columns = zip(x.names, x.columns, strict=True) if isinstance(x, Table) else [(None, x)]
+    for name, part in columns:
+        if not isinstance(part, np.ndarray) or part.dtype.kind != "f" or name in categories:
+            continue
+        flat = part.reshape(len(part), -1)
+        wrong = ~(np.abs(flat) <= LARGEST_VALUE)
+        if wrong.any():
+            sample = int(np.flatnonzero(wrong.any(1))[0])
+            value = flat[sample][wrong[sample]][0]
+            what = "no value, or NaN," if np.isnan(value) else f"{value:g}, which is too large,"
+            where = "x" if name is None else f"the column {shortened(name)}"
+            raise ValueError(
+                f"{samples.place(sample)} has {what} in {where}: correct it, or leave the sample out"
+            )
+
+
+def check_labels(samples: Samples, takes: dict[str, Any]) -> Sequence[Label]:
+    """The labels; raises a ValueError if there are none, or if one is missing and the model refuses that."""
+    if samples.y is None:
+        raise ValueError(f"{samples.path} has no labels: name them y, or a column of a CSV file with --label")
+    missing = next((i for i, label in enumerate(samples.y) if is_missing(label)), None)
+    if missing is not None and takes["missing_labels"] == "refuse":
+        raise ValueError(f"{samples.place(missing)} has no label: fill it in, or leave the sample out")
+    return samples.y
+
+
+def batches(samples: Samples, size: int, skip: int = 0) -> Iterator[tuple[int, Samples]]:
+    """The samples in batches, in order, each with the number of its first sample. skip: samples to leave out."""
+    for start in range(skip, len(samples.x), size):
         part = slice(start, start + size)
-        y, ids = (None if values is None else values[part] for values in (samples.y, samples.ids))
-        yield Samples(samples.x[part], y, ids)
+        y, ids, lines = (
+            None if values is None else values[part] for values in (samples.y, samples.ids, samples.lines)
+        )
+        yield start, Samples(samples.x[part], y, ids, samples.path, lines)  # type: ignore[arg-type]

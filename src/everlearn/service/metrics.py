@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
+from everlearn.label_json import Label
 from everlearn.service.served import ServedModel
 from everlearn.service.view import accuracy_of
 
@@ -68,8 +69,9 @@ class _Figures:
             "everlearn_memory_exemplars", "exemplars in memory", labels=["model", "class"]
         )
         for name, model in self._models.items():
-            for label, count in model.live.snapshot().exemplars().items():
-                memory.add_metric([name, str(label)], count)
+            counts = model.live.snapshot().exemplars()
+            for text, count in zip(_texts(counts), counts.values(), strict=True):
+                memory.add_metric([name, text], count)
         yield memory
 
     def _times(self) -> Iterator[Metric]:
@@ -83,6 +85,21 @@ class _Figures:
                 total = model.change_seconds if figure == "change" else model.prediction_seconds
                 times.add_metric([name], count, total)
             yield times
+
+
+def _texts(labels: Iterable[Label]) -> list[str]:
+    """A text of each label, in characters that UTF-8 has; no two are equal, since a series has one value.
+
+    >>> _texts(["cat", 1, "1", "\\ud800"])
+    ['cat', '1', "'1'", '\\\\ud800']
+    """
+    found: dict[str, None] = {}
+    for label in labels:
+        text = str(label).encode(errors="backslashreplace").decode()
+        while text in found:
+            text = repr(text)
+        found[text] = None
+    return list(found)
 
 
 def _values(model: ServedModel) -> dict[str, float | None]:

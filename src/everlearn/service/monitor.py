@@ -24,7 +24,7 @@ SECONDS = 120  # of the rate over time
 class Mistake(NamedTuple):
     """A sample that was predicted wrongly before it was learnt."""
 
-    sample: NDArray[Any]
+    sample: NDArray[Any] | dict[Label, Any]  # by column, where these have names
     label: Label
     predicted: Label
     position: int
@@ -61,7 +61,7 @@ class Monitor:
         return [(second, counts.get(second, 0)) for second in range(first, now)]
 
     def record(
-        self, x: NDArray[Any], labels: Sequence[Label], predicted: Sequence[Label], position: int
+        self, x: Sequence[Any], labels: Sequence[Label], predicted: Sequence[Label], position: int
     ) -> None:
         """Labels of samples, and what was predicted before they were learnt."""
         now = time.time()
@@ -72,7 +72,8 @@ class Monitor:
                 self.right += label == answer
                 self.unknown += answer is UNKNOWN
                 if label != answer:
-                    self.mistakes.append(Mistake(np.array(sample), label, answer, position, now))
+                    kept = sample if isinstance(sample, dict) else np.array(sample)
+                    self.mistakes.append(Mistake(kept, label, answer, position, now))
             if self.samples >= self._next:
                 self.points.append((position, now, self.samples, self._rolling()))
                 if len(self.points) > POINTS:

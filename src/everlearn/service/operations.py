@@ -7,12 +7,13 @@ import os
 import random
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from everlearn.label_json import Label
+from everlearn.service.client_input import as_address, as_given, as_list, as_plain, as_samples
 from everlearn.service.wire import JSON, SAFETENSORS, decode_labels, encode_arrays, encode_labels
 
 __all__ = ["Operations", "ServiceError", "ServiceRequest", "ToldOverHTTP"]
@@ -71,7 +72,7 @@ class Operations(ABC):
         retries: int = 5,
         transport: Any = None,
     ) -> None:
-        self.url, self.model, self.retries = url.rstrip("/"), model, retries
+        self.url, self.model, self.retries = as_address(url), model, retries
         self.position = 0
         token = token or os.environ.get(TOKEN)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -91,23 +92,37 @@ class Operations(ABC):
         self, x: Any, y: Any, ids: Any = None, *, t: int | None = None, request_id: str | None = None
     ) -> Any:
         """Learn from a batch; returns the position after it."""
-        fields = {"y": _labels(y), "ids": _labels(ids), "t": t, "request_id": request_id or _request_id()}
+        fields = {
+            "y": _labels(y, "y"),
+            "ids": None if ids is None else _labels(ids, "ids"),
+            "t": t,
+            "request_id": request_id or _request_id(),
+        }
         return self._send(self._request("observe", fields, x, self._moved))
 
     def ask(self, ids: Any, x: Any, *, confidence: bool = False, request_id: str | None = None) -> Any:
         """Predict, and let the service keep the samples until `tell`; with `confidence`, a pair."""
-        fields = {"ids": _labels(ids), "confidences": confidence, "request_id": request_id or _request_id()}
+        fields = {
+            "ids": _labels(ids, "ids"),
+            "confidences": confidence,
+            "request_id": request_id or _request_id(),
+        }
 
         def parse(answer: dict[str, Any]) -> Any:
             self._moved(answer)
             labels = decode_labels(answer["labels"])
-            return (labels, _as_given(answer["confidences"], x)) if confidence else labels
+            return (labels, as_given(answer["confidences"], x)) if confidence else labels
 
         return self._send(self._request("ask", fields, x, parse))
 
     def tell(self, ids: Any, y: Any, t: int | None = None, *, request_id: str | None = None) -> Any:
         """Give the labels of samples that were asked; says which answers were right."""
-        fields = {"ids": _labels(ids), "y": _labels(y), "t": t, "request_id": request_id or _request_id()}
+        fields = {
+            "ids": _labels(ids, "ids"),
+            "y": _labels(y, "y"),
+            "t": t,
+            "request_id": request_id or _request_id(),
+        }
 
         def parse(answer: dict[str, Any]) -> ToldOverHTTP:
             self._moved(answer)
@@ -117,19 +132,19 @@ class Operations(ABC):
 
     def forget(self, label: Label, *, request_id: str | None = None) -> Any:
         """Remove a class; returns the position after it."""
-        fields = {"label": encode_labels([label])[0], "request_id": request_id or _request_id()}
+        fields = {"label": _labels([label], "label")[0], "request_id": request_id or _request_id()}
         return self._send(self._request("forget", fields, None, self._moved))
 
     def delete(self, ids: Any, *, rebuild: bool = False, request_id: str | None = None) -> Any:
         """Delete samples by their ids; returns what was removed, as a dict."""
-        fields = {"ids": _labels(ids), "rebuild": rebuild, "request_id": request_id or _request_id()}
+        fields = {"ids": _labels(ids, "ids"), "rebuild": rebuild, "request_id": request_id or _request_id()}
         return self._send(self._request("delete", fields, None, self._edited))
 
     def correct(self, ids: Any, labels: Any, *, rebuild: bool = False, request_id: str | None = None) -> Any:
         """Put wrong labels right; returns what was corrected, as a dict."""
         fields = {
-            "ids": _labels(ids),
-            "y": _labels(labels),
+            "ids": _labels(ids, "ids"),
+            "y": _labels(labels, "labels"),
             "rebuild": rebuild,
             "request_id": request_id or _request_id(),
         }
@@ -149,7 +164,7 @@ class Operations(ABC):
             labels = decode_labels(answer["labels"])
             if not confidence:
                 return labels
-            return labels, _as_given(np.max(answer["probabilities"], axis=1), x)
+            return labels, as_given(np.max(answer["probabilities"], axis=1), x)
 
         return self._send(self._request("predict", fields, x, parse))
 
@@ -157,7 +172,7 @@ class Operations(ABC):
         """A row of probabilities per sample, over `classes()`: an array, or a tensor if x is one."""
         fields = {"min_position": min_position, "probabilities": True}
         return self._send(
-            self._request("predict", fields, x, lambda answer: _as_given(answer["probabilities"], x))
+            self._request("predict", fields, x, lambda answer: as_given(answer["probabilities"], x))
         )
 
     def classes(self) -> Any:
@@ -167,6 +182,15 @@ class Operations(ABC):
     def status(self) -> Any:
         """What the model holds and how well it does, as a dict."""
         return self._send(self._get("status", dict))
+
+    def input(self) -> Any:
+        """What the model takes, as a dict: columns, shape and type of a sample, each None before the first one."""
+
+        def parse(answer: dict[str, Any]) -> dict[str, Any]:
+            columns = answer["columns"]
+            return {**answer, "columns": None if columns is None else list(map(_column, columns))}
+
+        return self._send(self._get("input", parse))
 
     def history(self) -> Any:
         """Accuracy over time, and events, as a dict."""
@@ -183,15 +207,17 @@ class Operations(ABC):
     def _request(
         self, operation: str, fields: dict[str, Any], x: Any, parse: Callable[[dict[str, Any]], Any]
     ) -> ServiceRequest:
-        """A request with these fields; samples in arrays are sent as bytes, lists as JSON."""
+        """A request with these fields; samples in arrays are sent as bytes, lists as JSON, DataFrames with names."""
         fields = {name: value for name, value in fields.items() if value is not None and value is not False}
         kind = JSON
-        if isinstance(x, (list, tuple)):
-            content = json.dumps({**fields, "x": x}).encode()
-        elif x is not None:
-            kind, content = SAFETENSORS, encode_arrays(_array(x), fields)
-        else:
+        if x is None:
             content = json.dumps(fields).encode()
+        else:
+            samples, names = as_samples(x, f"{type(self).__name__}.{operation}")
+            if isinstance(samples, list):
+                content = json.dumps({**fields, **names, "x": samples}, default=as_plain).encode()
+            else:
+                kind, content = SAFETENSORS, encode_arrays(samples, fields | names)
         return ServiceRequest("POST", self._path(operation), content, {"Content-Type": kind}, parse)
 
     def _moved(self, answer: dict[str, Any]) -> int:
@@ -223,29 +249,12 @@ def _request_id() -> str:
     return uuid.uuid4().hex
 
 
-def _labels(labels: Any) -> list[Any] | None:
-    """Labels or ids as JSON; an array or tensor counts by its `tolist`."""
-    if labels is None:
-        return None
-    values: Iterable[Label] = labels.tolist() if hasattr(labels, "tolist") else labels
-    return encode_labels(values)
+def _column(code: dict[str, Any]) -> dict[str, Any]:
+    """A column of a model with its name and categories as they are in Python."""
+    (name,), codes = decode_labels([code["name"]]), code["categories"]
+    return {"name": name, "categories": None if codes is None else decode_labels(codes)}
 
 
-def _array(x: Any) -> Any:
-    """Samples as a numpy array; floats wider than 32 bits become float32."""
-    if hasattr(x, "detach"):
-        x = x.detach().cpu()
-        x = (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()
-    x = np.asarray(x)
-    x = x.astype(x.dtype.newbyteorder("="), copy=False)
-    return x.astype(np.float32) if x.dtype == np.float64 else x
-
-
-def _as_given(values: Any, x: Any) -> Any:
-    """Numbers as an array, or as a tensor if x is one."""
-    array = np.asarray(values, np.float32)
-    if not hasattr(x, "detach"):
-        return array
-    import torch
-
-    return torch.from_numpy(array)
+def _labels(labels: Any, what: str) -> list[Any]:
+    """Labels or ids as JSON. what: the name of the argument."""
+    return encode_labels(as_list(labels, what))

@@ -83,6 +83,8 @@ class LearnerActor:
             settings=learner.settings,
             sample_type=learner.sample_type,
             sample_shape=learner.sample_shape,
+            columns=learner.columns,
+            encoder=None if learner.encoder is None else str(learner.encoder),
             memory_bytes=sum(learner.footprint().values()),
         )
         return [reference], position, facts

@@ -11,7 +11,9 @@ import torch
 from fastapi import HTTPException, Request
 from numpy.typing import NDArray
 
+from everlearn.core.table import Table
 from everlearn.label_json import Label
+from everlearn.memory.labels import shortened
 from everlearn.service import wire
 from everlearn.service.limits import Limits, size_of
 from everlearn.service.served import ServedModel
@@ -19,6 +21,7 @@ from everlearn.service.served import ServedModel
 __all__ = ["Fields", "read_fields"]
 
 LARGE = 2**17  # bytes of a body that is decoded in another thread
+SHOWN = 10  # names of columns in a message
 SLOWEST = 60.0  # seconds in which a body must arrive
 
 
@@ -36,17 +39,45 @@ class Fields:
             if name not in known:
                 raise wire.WireError(f"there is no field {name!r}{nearest(name, known)}")
 
-    def samples(self, model: ServedModel) -> NDArray[Any]:
+    def samples(self, model: ServedModel) -> NDArray[Any] | Table:
         """The samples `x`; numbers in JSON get the type that the learner began with."""
-        x: NDArray[Any] = self._needed("x")
-        if x.ndim == 0 or len(x) > self._limits.batch:
-            size = "one number" if x.ndim == 0 else f"{len(x):,} samples"
-            raise wire.WireError(f"x has {size}; a request takes 1 to {self._limits.batch:,} samples")
+        x: NDArray[Any] | Table = self._needed("x")
+        if isinstance(x, np.ndarray) and x.ndim == 0:
+            self._refuse_size("one number")
+        if not 0 < len(x) <= self._limits.batch:
+            self._refuse_size(f"{len(x):,} samples" if len(x) else "no samples")
+        if isinstance(x, Table):
+            self._check_table(x, model)
+            return x
+        columns = model.live.learner.columns
+        if columns is not None and x.shape[1:] != (columns.width,):
+            listed = ", ".join(map(shortened, columns.names[:SHOWN])) + ", …" * (len(columns.names) > SHOWN)
+            raise ValueError(
+                f"the samples of {model.name} have named columns: send objects with a value for each ({listed})"
+            )
         if x[0].size > self._limits.sample:
             raise wire.WireError(f"a sample has {x[0].size:,} values, above {self._limits.sample:,}")
         if self._from_json:
             return wire.as_samples(x, model.live.learner.sample_type == torch.uint8)
         return np.array(x)  # a copy that torch may write to
+
+    def _refuse_size(self, size: str) -> None:
+        raise wire.WireError(f"x has {size}; a request takes 1 to {self._limits.batch:,} samples")
+
+    def _check_table(self, table: Table, model: ServedModel) -> None:
+        """Raise an error for a table beyond the limits, or where the model's samples have no names."""
+        learner = model.live.learner
+        if learner.encoder is not None:
+            raise ValueError(f"the encoder of {model.name} takes single samples, not columns")
+        if learner.columns is None and learner.sample_shape is not None:
+            raise ValueError(
+                f"x has names of columns, but the first samples of {model.name} had none: send rows of numbers"
+            )
+        if len(table.names) > self._limits.sample:
+            raise wire.WireError(f"a sample has {len(table.names):,} values, above {self._limits.sample:,}")
+        held = (value for part in table.columns if isinstance(part, list) for value in part)
+        if any(size_of(value) > self._limits.label for value in (*table.names, *held)):
+            raise wire.WireError(f"x has a name or category of more than {self._limits.label:,} characters")
 
     def labels(self, name: str, model: ServedModel | None = None) -> list[Label]:
         """Labels or ids. model: whose number of classes is limited."""

@@ -17,12 +17,23 @@ from everlearn.service.bodies import answers, body
 from everlearn.service.requests import read_fields
 from everlearn.service.security import needs
 from everlearn.service.served import ServedModel
-from everlearn.service.view import history_of, status_of
+from everlearn.service.view import history_of, input_of, status_of
 from everlearn.service.wire import encode_labels
 
 __all__ = ["model_of", "router"]
 
 router = APIRouter()
+# The fields of the operations that have samples.
+OBSERVE = ("x", "y", "ids", "t", "columns", "categories", "request_id")
+PREDICT = ("x", "columns", "categories", "min_position", "probabilities")
+ASK = ("ids", "x", "columns", "categories", "confidences", "request_id")
+INPUT = {
+    "columns": [{"name": "amount", "categories": None}, {"name": "country", "categories": ["NO", "IT"]}],
+    "shape": [33],
+    "type": "float32",
+    "missing_labels": "refuse",
+    "position": 7,
+}
 CLASSES = {"classes": ["cat", "dog"], "exemplars": [10, 10], "position": 7}
 CORRECTED = {
     "exemplars": 1,
@@ -34,6 +45,7 @@ CORRECTED = {
 }
 DELETED = CORRECTED | {"waiting": 0}
 predicts, learns, administers = ([Depends(needs(scope))] for scope in ("predict", "learn", "admin"))
+either = [Depends(needs("predict", "learn"))]
 
 
 def model_of(request: Request) -> ServedModel:
@@ -61,12 +73,12 @@ def answer(content: dict[str, Any]) -> Response:
 @router.post(
     "/observe",
     dependencies=learns,
-    openapi_extra=body("x", "y", "ids", "t", "request_id", answer={"position": 7, "samples": 2}),
+    openapi_extra=body(*OBSERVE, answer={"position": 7, "samples": 2}),
 )
 async def observe(request: Request) -> Response:
     """Learn from a batch. When the answer arrives, the batch is on disk and learnt."""
     model = model_of(request)
-    fields = await read_fields(request, model.limits, ("x", "y", "ids", "t", "request_id"))
+    fields = await read_fields(request, model.limits, OBSERVE)
     x, y = fields.samples(model), fields.labels("y", model)
     ids, t, request_id = fields.optional_labels("ids"), fields.whole("t"), fields.text("request_id")
 
@@ -77,9 +89,7 @@ async def observe(request: Request) -> Response:
 @router.post(
     "/predict",
     dependencies=predicts,
-    openapi_extra=body(
-        "x", "min_position", "probabilities", answer={"labels": ["cat", "dog"], "position": 7}
-    ),
+    openapi_extra=body(*PREDICT, answer={"labels": ["cat", "dog"], "position": 7}),
 )
 async def predict(request: Request) -> Response:
     """Predict the labels of samples, from the latest snapshot in memory. It never waits for learning.
@@ -88,7 +98,7 @@ async def predict(request: Request) -> Response:
     position of your own last change to read your writes.
     """
     model = model_of(request)
-    fields = await read_fields(request, model.limits, ("x", "min_position", "probabilities"))
+    fields = await read_fields(request, model.limits, PREDICT)
     x, wanted = fields.samples(model), fields.flag("probabilities")
 
     def compute(snapshot: LiveSnapshot) -> dict[str, Any]:
@@ -105,14 +115,12 @@ async def predict(request: Request) -> Response:
 @router.post(
     "/ask",
     dependencies=learns,
-    openapi_extra=body(
-        "ids", "x", "confidences", "request_id", answer={"labels": ["cat", "dog"], "position": 8}
-    ),
+    openapi_extra=body(*ASK, answer={"labels": ["cat", "dog"], "position": 8}),
 )
 async def ask(request: Request) -> Response:
     """Predict samples, and keep them by id until `tell` gives their labels."""
     model = model_of(request)
-    fields = await read_fields(request, model.limits, ("ids", "x", "confidences", "request_id"))
+    fields = await read_fields(request, model.limits, ASK)
     ids, x = fields.labels("ids"), fields.samples(model)
     wanted, request_id = fields.flag("confidences"), fields.text("request_id")
     result, position = await model.change(
@@ -211,6 +219,15 @@ async def classes(request: Request) -> Response:
             "position": snapshot.position,
         }
     )
+
+
+@router.get("/input", dependencies=either, openapi_extra=answers(INPUT))
+async def takes(request: Request) -> Response:
+    """What the model takes: the columns of its samples, their shape and type, and what a missing label does.
+
+    All of it but the last is null before the first batch; `columns` is null if the first samples had no names.
+    """
+    return answer(input_of(model_of(request)))
 
 
 @router.get("/status", dependencies=predicts)

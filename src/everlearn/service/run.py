@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ from everlearn.live import holds_learner, open_live
 from everlearn.messages import nearest
 from everlearn.service.limits import Limits
 from everlearn.service.security import is_loopback
+from everlearn.service.sockets import listen
 from everlearn.service.sources import open_source
 from everlearn.service.tokens import Tokens
 
@@ -94,8 +97,6 @@ def serve(
     each URL or NAME=URL, in batches of `batch_size`. journal: where journal and snapshots are, if not in the folders;
     see `open_live`.
     """
-    import uvicorn
-
     from everlearn.service.app import create_app
     from everlearn.service.served import ServedModel
 
@@ -103,6 +104,7 @@ def serve(
     consumed = name_sources(sources, list(named))
     known = open_tokens(host, tokens)
     opened = {name: open_source(url) for name, url in consumed.items()}
+    sockets = listen(host, port)
     models: dict[str, ServedModel] = {}
     try:
         for name, folder in named.items():
@@ -115,22 +117,32 @@ def serve(
     except BaseException:
         for model in models.values():
             model.close()
+        for each in sockets:
+            each.close()
         raise
     # Threads that learn hold the interpreter in turn with the one that answers; shorter turns, faster answers.
     sys.setswitchinterval(0.001)
     app = create_app(models, known, limits)
     shown = f"[{host}]" if ":" in host else host
+    where = f"http://{shown}:{sockets[0].getsockname()[1]}"
     print(
-        f"everlearn serves {', '.join(models)} at http://{shown}:{port} (docs: /docs)",
+        f"everlearn serves {', '.join(models)} at {where} (docs: /docs)",
         file=sys.stderr,
         flush=True,
     )
-    uvicorn.run(
+    _answer(app, sockets)
+
+
+def _answer(app: Any, sockets: list[socket.socket]) -> None:
+    """Answer requests until the process is stopped."""
+    import uvicorn
+
+    config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         log_level="warning",
         access_log=False,
         limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=5,
     )
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets)

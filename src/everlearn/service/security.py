@@ -80,8 +80,8 @@ def _is_local(scope: Scope) -> bool:
     return is_loopback(name.strip("[]"))
 
 
-def needs(scope: str) -> Callable[[Request], Awaitable[None]]:
-    """A dependency: the request needs a token with this scope, if the service has tokens."""
+def needs(*scopes: str) -> Callable[[Request], Awaitable[None]]:
+    """A dependency: the request needs a token with one of these scopes, if the service has tokens."""
 
     async def check(request: Request) -> None:
         tokens: Tokens | None = request.app.state.tokens
@@ -93,7 +93,7 @@ def needs(scope: str) -> Callable[[Request], Awaitable[None]]:
             raise HTTPException(
                 401, "a valid token is needed: `Authorization: Bearer TOKEN`", {"WWW-Authenticate": "Bearer"}
             )
-        if not token.allows(scope):
-            raise HTTPException(403, f"the token {token.name} lacks the scope {scope}")
+        if not any(map(token.allows, scopes)):
+            raise HTTPException(403, f"the token {token.name} lacks the scope {' or '.join(scopes)}")
 
     return check

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from everlearn.core.table import Table
 from everlearn.label_json import Label
 from everlearn.live import Live, LiveSnapshot
 from everlearn.service.consumer import Consumer
@@ -124,22 +125,27 @@ class ServedModel:
         consumer.start()
 
     def observe(
-        self, x: NDArray[Any], y: Sequence[Label], ids: Any, t: int | None, request_id: str | None
+        self, x: NDArray[Any] | Table, y: Sequence[Label], ids: Any, t: int | None, request_id: str | None
     ) -> None:
         """Predict a batch, then learn from it."""
-        snapshot = self.live.snapshot()
-        if not snapshot.classes and self.live.classes:  # taken before the first label
-            snapshot = self.live.snapshot(self.live.position)
-        predicted: list[Label] = []
-        if snapshot.classes and self.live.learner.sample_shape == x.shape[1:]:
-            predicted = snapshot.predict(x[:TESTED])
+        predicted = self._tested(x[:TESTED])
         self.live.observe(x, y, ids, t=t, request_id=request_id)
         if request_id is None or request_id not in self._requests:
             if request_id is not None:
                 self._requests.append(request_id)
             self.monitor.arrived(len(y))
-            if predicted:
-                self.monitor.record(x[:TESTED], y[:TESTED], predicted, self.live.position)
+            if len(predicted) == len(y[:TESTED]):
+                self.monitor.record(_samples(x[:TESTED]), y[:TESTED], predicted, self.live.position)
+
+    def _tested(self, x: NDArray[Any] | Table) -> list[Label]:
+        """The predictions of samples that are about to be learnt; none before the first label, or for a mistake."""
+        snapshot = self.live.snapshot()
+        if not snapshot.classes and self.live.classes:  # taken before the first label
+            snapshot = self.live.snapshot(self.live.position)
+        try:
+            return list(snapshot.predict(x)) if snapshot.classes else []
+        except (ValueError, TypeError):  # `observe` says what is wrong, in its own name
+            return []
 
     def close(self) -> None:
         """Make the changes that wait, then close the live learner."""
@@ -148,3 +154,11 @@ class ServedModel:
         self._changers.shutdown()
         self._predictors.shutdown()
         self.live.close()
+
+
+def _samples(x: NDArray[Any] | Table) -> Sequence[Any]:
+    """The samples one by one; those of a table by the names of their columns."""
+    if not isinstance(x, Table):
+        return list(x)
+    rows = zip(*x.columns, strict=True)
+    return [dict(zip(x.names, row, strict=True)) for row in rows]

@@ -17,7 +17,7 @@ from everlearn.label_json import UNKNOWN, Label
 from everlearn.service.served import ServedModel
 from everlearn.service.wire import encode_labels
 
-__all__ = ["accuracy_of", "dashboard_of", "history_of", "status_of"]
+__all__ = ["accuracy_of", "dashboard_of", "history_of", "input_of", "status_of"]
 
 MOST_CLASSES = 12  # in the confusion matrix
 MOST_ROWS = 200  # of the table of classes
@@ -50,6 +50,24 @@ def status_of(model: ServedModel) -> dict[str, Any]:
         "predictions": model.predictions,
         "rejected": model.rejected,
         "consumer": None if model.consumer is None else model.consumer.status(),
+    }
+
+
+def input_of(model: ServedModel) -> dict[str, Any]:
+    """What the model takes."""
+    learner, position = model.live.learner, model.live.position
+    shape, kind, columns = learner.sample_shape, learner.sample_type, learner.columns
+    return {
+        "columns": None
+        if columns is None
+        else [
+            {"name": _one(name), "categories": None if slots is None else encode_labels(slots)}
+            for name, slots in zip(columns.names, columns.categories, strict=True)
+        ],
+        "shape": None if shape is None else list(shape),
+        "type": None if kind is None else str(kind).removeprefix("torch."),
+        "missing_labels": learner.settings.missing_labels,
+        "position": position,
     }
 
 
@@ -208,6 +226,7 @@ def _confusion(pairs: Sequence[tuple[Label, Label]]) -> dict[str, Any]:
 
 
 def _mistakes(model: ServedModel, source: str) -> list[dict[str, Any]]:
+    found: list[tuple[Any, Label, Label, int, Any]]
     if source == "answers":
         found = [
             (each.id, each.label, each.answer, each.position, each.sample.cpu().numpy())
@@ -218,25 +237,40 @@ def _mistakes(model: ServedModel, source: str) -> list[dict[str, Any]]:
             (None, each.label, each.predicted, each.position, each.sample) for each in model.monitor.mistakes
         ]
     width = getattr(model.live.learner.settings, "width", None)
+    named = model.live.learner.columns is not None  # never pictures
     return [
         {
             "id": None if key is None else name_of(key),
             "label": name_of(label),
             "answer": name_of(said),
             "position": position,
-            **_drawn(sample, width),
+            **(_written(sample) if named or isinstance(sample, dict) else _drawn(sample, width)),
         }
         for key, label, said, position, sample in reversed(found[-MOST_MISTAKES:])
     ]
+
+
+def _written(sample: NDArray[Any] | dict[Label, Any]) -> dict[str, Any]:
+    """The first values of a sample as text, with the names of their columns if there are any.
+
+    >>> _written({"amount": 12.5, "country": "NO"}), _written(np.array([1.0, 2.5]))
+    ({'values': 'amount 12.5  country NO'}, {'values': '1  2.5'})
+    """
+    if isinstance(sample, dict):
+        words = [
+            f"{name_of(name)} {f'{value:.3g}' if isinstance(value, float) else name_of(value)}"
+            for name, value in sample.items()
+        ]
+    else:
+        words = [f"{value:.3g}" for value in sample.ravel().tolist()]
+    return {"values": "  ".join(words[:SHOWN_VALUES]) + (" …" if len(words) > SHOWN_VALUES else "")}
 
 
 def _drawn(sample: NDArray[Any], width: int | None) -> dict[str, Any]:
     """A sample as a picture, or its first values as text."""
     planes = _planes(sample, width)
     if planes is None:
-        values = sample.ravel()
-        text = "  ".join(f"{value:.3g}" for value in values[:SHOWN_VALUES].tolist())
-        return {"values": text + (" …" if values.size > SHOWN_VALUES else "")}
+        return _written(sample)
     thin = max(1, math.ceil(max(planes.shape[1:]) / LARGEST_PICTURE))
     planes = planes[:, ::thin, ::thin].astype(np.float64)
     if sample.dtype != np.uint8:

@@ -23,12 +23,16 @@ __all__ = [
     "decode_labels",
     "encode_arrays",
     "encode_labels",
+    "samples_in",
 ]
 
 JSON, NPY, SAFETENSORS = "application/json", "application/x-npy", "application/x-safetensors"
 KINDS = "biuf"  # numpy's kinds of types that samples may have
 LARGEST_HEADER = 10_000  # of an npy file
 DEEPEST = 8
+NO_SAMPLES = (
+    "x must be samples of one shape, as nested lists of numbers, or objects with the names of columns"
+)
 # The types of safetensors that numpy has.
 TYPES = {
     "BOOL": "|b1",
@@ -37,6 +41,9 @@ TYPES = {
     "I16": "<i2",
     "I32": "<i4",
     "I64": "<i8",
+    "U16": "<u2",
+    "U32": "<u4",
+    "U64": "<u8",
     "F16": "<f2",
     "F32": "<f4",
     "F64": "<f8",
@@ -100,13 +107,33 @@ def decode(content: bytes, kind: str, query: dict[str, str]) -> dict[str, Any]:
     """The fields of a body: a JSON object; a safetensors file; or an npy file, which is `x`.
 
     The other fields of an npy body are in the query, as JSON; those of safetensors are in its metadata or tensors.
+    `x` is an array, or a table if its columns have names.
     """
     if kind == JSON:
-        return _from_json(content)
-    fields = {name: _json(value, f"the query parameter {name}") for name, value in query.items()}
-    if kind == NPY:
-        return fields | {"x": _from_npy(content)}
-    return fields | _from_safetensors(content)
+        fields = _from_json(content)
+    else:
+        fields = {name: _json(value, f"the query parameter {name}") for name, value in query.items()}
+        fields |= {"x": _from_npy(content)} if kind == NPY else _from_safetensors(content)
+    if "x" in fields:
+        fields["x"] = samples_in(fields["x"], fields.get("columns"), fields.get("categories"))
+    return fields
+
+
+def samples_in(x: Any, columns: Any = None, categories: Any = None) -> Any:
+    """Samples as an array; as a table if they are objects or there are names of columns."""
+    if columns is not None or (isinstance(x, list) and x and isinstance(x[0], dict)):
+        from everlearn.service.tables import read_table
+
+        return read_table(x, columns, categories)
+    if categories is not None:
+        raise WireError("categories belongs to columns: give their names, too")
+    if not isinstance(x, np.ndarray):
+        try:
+            x = np.asarray(x)
+        except (ValueError, OverflowError):
+            raise WireError(NO_SAMPLES) from None
+    _check_kind(x)
+    return x
 
 
 def _json(text: str | bytes, what: str) -> Any:
@@ -124,18 +151,12 @@ def _from_json(content: bytes) -> dict[str, Any]:
     fields = _json(content, "the body")
     if not isinstance(fields, dict):
         raise WireError(f"the body must be a JSON object, not {_named(fields)}")
-    if "x" in fields:
-        try:
-            fields["x"] = np.asarray(fields["x"])
-        except (ValueError, OverflowError):
-            raise WireError("x must be samples of one shape, as nested lists of numbers") from None
-        _check_kind(fields["x"])
     return fields
 
 
 def _check_kind(x: NDArray[Any]) -> None:
     if x.dtype.kind not in KINDS:
-        raise WireError("x must be samples of one shape, as nested lists of numbers")
+        raise WireError(NO_SAMPLES)
 
 
 def as_samples(x: NDArray[Any], takes_bytes: bool) -> NDArray[Any]:
