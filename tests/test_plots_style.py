@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everlearn import plots
+from everlearn import learners, plots
 from everlearn.plots import style
 
-NAMES = ["cope", "cope-ce", "finetune", "iid-online", "iid-offline", "reservoir", "mir"]
-NAMES += ["gss", "gem", "icarl", "curl", "cn-dpm", "cope+"]
+NAMES = [name for name, kind in learners.registry().items() if kind.__module__.startswith("everlearn.")]
 
 
 @settings(deadline=None)
@@ -31,6 +30,22 @@ def test_every_learner_has_a_line_of_its_own():
     lines = [tuple(map(str, style.line_of(name, NAMES).values())) for name in NAMES]
     assert set(NAMES) == set(plots.COLOURS)
     assert len(set(lines)) == len(set(plots.COLOURS.values())) == len(NAMES)
+
+
+def test_a_learner_of_ones_own_keeps_its_colour_when_others_join_the_figure():
+    alone = style.line_of("mine", ["mine"])
+    assert (
+        alone
+        == style.line_of("mine", ["a new one", "cope", "mine"])
+        == style.line_of("mine", ["mine", "er-ace"])
+    )
+
+
+def test_learners_of_ones_own_have_different_lines():
+    names = [f"mine, {number}" for number in range(30)]
+    lines = {tuple(map(str, style.line_of(name, names).values())) for name in names}
+    assert len(lines) == 30
+    assert len({style.line_of(name, names[:10])["color"] for name in names[:10]}) == 10
 
 
 # How colours look to eyes without one of the three cones (Machado et al. 2009, severity 1), in linear RGB.

@@ -33,6 +33,7 @@ def place_in_user_code(error: BaseException) -> str | None:
 
 def _is_users(file: str) -> bool:
     path = Path(file)
-    if not path.is_file() or path == Path(sys.argv[0]):  # typed at a prompt; the command itself
+    typed = file.startswith("<")  # such as at a prompt
+    if typed or path == Path(sys.argv[0]):  # the command itself
         return False
     return not any(path.is_relative_to(folder) for folder in _OTHERS)

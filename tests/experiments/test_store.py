@@ -207,3 +207,38 @@ def test_a_store_of_the_first_version_loads_and_its_runs_are_not_repeated(tmp_pa
     assert sweep([job], path).done == 1
     result = decode(Store(path).get(key(job)).result)
     assert (result.accuracy, result.end.confusion.sum(), result.history[0].samples) == (0.5, 8, 10)
+
+
+def test_a_store_of_the_first_version_takes_an_experiment(tmp_path):
+    path = tmp_path / "store.sqlite"
+    connection = sqlite3.connect(path)
+    connection.executescript(FIRST_VERSION)
+    connection.close()
+    before = Store(path).records()
+    assert Store(path).experiments() == []
+    Store(path).add_experiment({"name": "mine"})
+    assert Store(path).experiments() == [{"name": "mine"}] and Store(path).records() == before
+
+
+def test_a_store_without_an_experiment_stays_in_the_format_of_earlier_versions(store):
+    store.add(DONE)
+    assert sqlite3.connect(store.path).execute("pragma user_version").fetchone() == (1,)
+    store.add_experiment({"name": "mine"})
+    assert sqlite3.connect(store.path).execute("pragma user_version").fetchone() == (2,)
+
+
+def test_an_experiment_replaces_another_and_is_stored_once(store):
+    store.add_experiment({"name": "one"})
+    store.add_experiment({"name": "two"})
+    store.add_experiment({"name": "two"})
+    store.add_experiment({"name": "three"}, replaces=lambda other: other["name"] == "one")
+    assert [each["name"] for each in store.experiments()] == ["two", "three"]
+
+
+@pytest.mark.parametrize("damage", ["[]", "{", "3"])
+def test_an_experiment_that_is_not_json_is_one_sentence(store, damage):
+    store.add_experiment({"name": "one"})
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("update experiments set definition = ?", (damage,))
+    with pytest.raises(ValueError, match="an experiment in .* can't be read; restore a copy of the file"):
+        store.experiments()

@@ -158,11 +158,11 @@ def test_a_star_marks_what_differs_from_the_best_significantly(found) -> None:
 def test_figures_are_vector_files_in_a_columns_width(found, tmp_path: Path) -> None:
     written = found.figures(tmp_path, "svg", width=3.0, names={"ours": "Ours"}, colours={"ours": "#123456"})
     assert sorted(path.name for path in written) == [
-        f"comparison-{column}-{metric}.svg"
+        f"points-and-digits-{column}-{metric}.svg"
         for column in ("digits", "points")
         for metric in ("accuracy", "lowest")
     ]
-    text = (tmp_path / "comparison-points-lowest.svg").read_text()
+    text = (tmp_path / "points-and-digits-points-lowest.svg").read_text()
     assert "Ours" in text and "#123456" in text and 'width="216pt"' in text
     (pdf,) = [path for path in found.figures(tmp_path, "pdf") if "digits-accuracy" in path.name]
     assert pdf.read_bytes().startswith(b"%PDF")

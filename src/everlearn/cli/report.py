@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from everlearn.cli.flags import in_one_sentence
 from everlearn.experiments.store import STORE
+
+if TYPE_CHECKING:
+    from everlearn.paper.experiment import Experiment
 
 __all__ = ["ReportFlags", "command"]
 
@@ -26,7 +29,7 @@ class ReportFlags:
     out: Path = Path("runs") / "report"
     """the folder of the page and its figures"""
     experiments: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME…")] = ()
-    """only these, by name or as files *.toml of your own; by default the paper's, and all other runs"""
+    """only these, by name or as files *.toml of your own; by default those that were run, and all other runs"""
     csv: Path | None = None
     """write a line for each run to this file"""
     json: Path | None = None
@@ -36,7 +39,7 @@ class ReportFlags:
     markdown: Path | None = None
     """write the same tables in Markdown to this file"""
     metrics: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME…")] = ("accuracy",)
-    """of these tables: accuracy, anytime_accuracy, worst_case_accuracy, forgetting, or your own"""
+    """of these tables: accuracy, anytime_accuracy, worst_case_accuracy, forgetting, prequential_accuracy, your own"""
     figures: Path | None = None
     """write curves over the stream in the width of a paper's column to this folder"""
     format: Literal["pdf", "svg", "png"] = "pdf"
@@ -59,6 +62,7 @@ def command(words: list[str]) -> int:
 
     flags = in_one_sentence(lambda: tyro.cli(ReportFlags, args=words, prog="everlearn report"))
     _check_experiments(flags.experiments)
+    _check_targets(flags)
     records = collect_runs(flags.stores)
     if flags.csv is not None:
         write_csv(records, flags.csv)
@@ -71,35 +75,58 @@ def command(words: list[str]) -> int:
     if flags.merge is not None:
         into = Store(flags.merge)
         print(f"{into.merge(records)} runs were added to {flags.merge}, which now has {len(into.records())}")
+        for definition in _definitions(flags):
+            into.add_experiment(definition)
     only = (flags.csv, flags.json, flags.merge, flags.latex, flags.markdown, flags.figures)
     if all(target is None for target in only):
-        from everlearn.paper.experiment import experiment
         from everlearn.paper.report import write
 
-        write(list(flags.stores), flags.out, [experiment(name) for name in flags.experiments] or None)
+        write(list(flags.stores), flags.out, _chosen(flags))
         print(f"report: {flags.out}")
     return 0
 
 
+def _definitions(flags: ReportFlags) -> list[dict[str, Any]]:
+    from everlearn.paper.stored_experiments import definitions_of
+
+    return definitions_of(flags.stores)
+
+
+def _chosen(flags: ReportFlags) -> list[Experiment] | None:
+    """The experiments to show: those that are named, also the user's own of these stores; None for all."""
+    from everlearn.paper.experiment import experiment
+    from everlearn.paper.stored_experiments import stored_experiments
+
+    own = {each.name: each for each in stored_experiments(_definitions(flags))} if flags.experiments else {}
+    return [own[name] if name in own else experiment(name) for name in flags.experiments] or None
+
+
 def _write_for_a_paper(flags: ReportFlags) -> None:
     """Write tables and figures for a paper of one's own."""
-    from everlearn.paper.experiment import experiment
     from everlearn.paper.paper_figures import write_figures
     from everlearn.paper.paper_tables import check_metrics, tables_as_latex, tables_as_markdown
     from everlearn.paper.report import tables_of
 
-    chosen = [experiment(name) for name in flags.experiments] or None
-    shown = [table for table in tables_of(list(flags.stores), chosen) if not table.resources]
+    shown = [table for table in tables_of(list(flags.stores), _chosen(flags)) if not table.resources]
     check_metrics(shown, flags.metrics)
     names, colours = _pairs(flags.names, "names"), _pairs(flags.colours, "colours")
     for path, write in ((flags.latex, tables_as_latex), (flags.markdown, tables_as_markdown)):
         if path is not None:
+            text = write(shown, flags.metrics, names)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(write(shown, flags.metrics, names), "utf-8")
-            print(f"{len(shown)} tables: {path}")
+            path.write_text(text, "utf-8")
+            print(f"{len(shown)} table{'s' * (len(shown) != 1)}: {path}")
     if flags.figures is not None:
         written = write_figures(shown, flags.figures, flags.format, flags.width, names, colours)
-        print(f"{len(written)} figures: {flags.figures}")
+        print(f"{len(written)} figure{'s' * (len(written) != 1)}: {flags.figures}")
+
+
+def _check_targets(flags: ReportFlags) -> None:
+    """Raise a ValueError for names or colours that nothing is written with."""
+    if flags.names and flags.latex is None and flags.markdown is None and flags.figures is None:
+        raise ValueError("--names is of tables and figures for a paper: add --latex, --markdown or --figures")
+    if flags.colours and flags.figures is None:
+        raise ValueError("--colours is of figures for a paper: add --figures FOLDER")
 
 
 def _pairs(given: tuple[str, ...], what: str) -> dict[str, str]:

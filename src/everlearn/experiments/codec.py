@@ -15,16 +15,18 @@ import numpy as np
 from everlearn.engine.result import Result
 from everlearn.evaluation.history import Evaluation
 
-__all__ = ["METRICS", "StoredResult", "decode", "encode"]
+__all__ = ["METRICS", "PREQUENTIAL", "StoredResult", "decode", "encode"]
 
 METRICS = ("accuracy", "anytime_accuracy", "worst_case_accuracy", "forgetting")
+PREQUENTIAL = "prequential_accuracy"
+"""Stored where every batch was predicted before it was learnt."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredResult:
     """The result of a run as it was stored. Accuracies are fractions; None where a metric was not defined.
 
-    metrics: the library's, then those of the user's own.
+    metrics: the library's, with the prequential accuracy where it was measured, then those of the user's own.
     footprint: bytes of the operational memory by part. concepts: accuracy of each task at the end.
     together: how many runs shared the time.
     """
@@ -93,6 +95,7 @@ def encode(result: Result, together: int = 1) -> dict[str, Any]:
             for place, evaluation in enumerate(result.history)
         ],
         "together": together,
+        **({PREQUENTIAL: _number(result.prequential_accuracy)} if result.sizes else {}),
         **({"metrics": {name: _number(value) for name, value in result.metrics.items()}} if of_own else {}),
     }
 
@@ -101,7 +104,9 @@ def decode(values: Mapping[str, Any] | None) -> StoredResult:
     """A result from the JSON values that `encode` made; what an older version did not store is empty."""
     values = values or {}
     return StoredResult(
-        metrics={metric: values.get(metric) for metric in METRICS} | (values.get("metrics") or {}),
+        metrics={metric: values.get(metric) for metric in METRICS}
+        | {name: values[name] for name in (PREQUENTIAL,) if name in values}
+        | (values.get("metrics") or {}),
         samples=values.get("samples", 0),
         memory_bytes=values.get("memory_bytes"),
         footprint=values.get("footprint", {}),

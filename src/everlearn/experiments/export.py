@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from everlearn import learners
-from everlearn.experiments.codec import METRICS
+from everlearn.experiments.codec import METRICS, PREQUENTIAL, decode
 from everlearn.experiments.record import Record
 
 __all__ = ["how", "write_csv", "write_json"]
@@ -20,7 +20,10 @@ COLUMNS = (
     "key", "learner", "stream", "seed", "imbalance", "batch_size", "scenario", "amount",
     "horizon", "epochs", "alone", "validation", "settings",
     *MEASURED, "seconds", "started", "version", "hardware", "error",
+    "class_order", "paradigm", "infer", "cost", "window", "evaluator", "versions", PREQUENTIAL,
 )  # fmt: skip
+OWN_METRIC = "metric_"
+"""Columns of the user's own metrics begin with it, so that none has the name of another column."""
 
 
 def write_json(records: Sequence[Record], path: Path) -> None:
@@ -30,16 +33,36 @@ def write_json(records: Sequence[Record], path: Path) -> None:
 
 
 def write_csv(records: Sequence[Record], path: Path) -> None:
-    """One line for each run with its final metrics; accuracies are fractions."""
+    """One line for each run with its final metrics; accuracies are fractions.
+
+    The last columns are the user's own metrics.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    own = list(dict.fromkeys(name for record in records for name in _own_metrics(record)))
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        writer = csv.DictWriter(file, (*COLUMNS, *own), extrasaction="ignore")
         writer.writeheader()
         for record in records:
-            numbers = {name: (record.result or {}).get(name) for name in MEASURED}
-            settings = json.dumps(record.job["settings"], sort_keys=True)
-            row = record.job | dataclasses.asdict(record) | numbers | how(record.job)
-            writer.writerow(row | {"settings": settings})
+            writer.writerow(_line(record))
+
+
+def _line(record: Record) -> dict[str, Any]:
+    """The values of a run by column; those that are not a number or a text are JSON."""
+    job, measured = record.job, decode(record.result).metrics
+    numbers = {name: (record.result or {}).get(name) for name in MEASURED}
+    row = job | dataclasses.asdict(record) | numbers | how(job)
+    row |= {"settings": job["settings"], "class_order": job.get("class_order", "sorted")}
+    row |= {"window": (job.get("horizon") or {}).get("samples"), PREQUENTIAL: measured.get(PREQUENTIAL)}
+    row |= _own_metrics(record)
+    return {
+        name: json.dumps(value, sort_keys=True) if isinstance(value, dict | list | tuple) else value
+        for name, value in row.items()
+    }
+
+
+def _own_metrics(record: Record) -> dict[str, float | None]:
+    measured = decode(record.result).metrics.items()
+    return {f"{OWN_METRIC}{name}": value for name, value in measured if name not in (*METRICS, PREQUENTIAL)}
 
 
 def how(job: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +73,7 @@ def how(job: dict[str, Any]) -> dict[str, Any]:
     """
     kind = learners.registry().get(job["learner"])
     usual = {} if kind is None else dataclasses.asdict(kind.horizon)
-    horizon = usual | job.get("horizon", {})
+    horizon = usual | (job.get("horizon") or {})
     return {
         "horizon": horizon.get("extent"),
         "epochs": horizon.get("epochs"),

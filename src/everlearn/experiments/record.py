@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from everlearn.experiments.codec import METRICS
+from everlearn.experiments.codec import METRICS, PREQUENTIAL
 from everlearn.messages import is_whole
 
 __all__ = ["Record", "check_record", "check_run"]
@@ -130,7 +130,7 @@ OF_A_JOB: dict[str, Callable[[Any], bool]] = {
     "evaluator": _is_dict,
 }
 OF_A_RESULT: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(METRICS, _is_metric),
+    **dict.fromkeys((*METRICS, PREQUENTIAL), _is_metric),
     "memory_bytes": _is_metric,
     "samples_per_second": _is_metric,
     "metrics": lambda value: isinstance(value, dict) and all(map(_is_metric, value.values())),

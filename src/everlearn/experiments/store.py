@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ STORE = Path("runs") / "store.sqlite"
 """The store that commands use by default."""
 
 FORMAT = 1
+WITH_EXPERIMENTS = 2  # the format from the first experiment on: earlier versions don't know that table
 PATIENCE = 60.0  # seconds that one writer waits for another
 FIELDS = [field.name for field in dataclasses.fields(Record)]
 # Messages for SQLite's errors, by the beginning of their names.
@@ -45,6 +46,8 @@ create table if not exists runs (
     error text, result text
 )
 """
+EXPERIMENTS = "create table if not exists experiments (definition text not null)"
+TABLES = {FORMAT: ["runs"], WITH_EXPERIMENTS: ["experiments", "runs"]}
 # A run that succeeded replaces a failed one of the same key; a failure replaces an older failure.
 ADD = """
 insert into runs values (:key, :job, :settings, :version, :hardware, :started, :seconds, :error, :result)
@@ -77,11 +80,14 @@ class Store:
             self._prepare(connection)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("begin")  # so that both are read at the same moment
         found = connection.execute("pragma user_version").fetchone()[0]
         parts = connection.execute("select type, name from sqlite_master where type != 'index'").fetchall()
-        if found not in (0, FORMAT) or (found == 0 and parts):
+        connection.execute("commit")
+        if found not in (0, *TABLES) or (found == 0 and parts):
             raise ValueError(
-                f"{self.path} is not a store of this version (format {found}, not {FORMAT}); name another file"
+                f"{self.path} is not a store of this version (format {found}, not {WITH_EXPERIMENTS}); "
+                "name another file"
             )
         if found == 0:
             connection.execute("pragma journal_mode = wal")
@@ -89,11 +95,18 @@ class Store:
             connection.execute(TABLE)
             connection.execute(f"pragma user_version = {FORMAT}")
             connection.execute("commit")
-        elif [tuple(part) for part in parts] != [("table", "runs")] or self._columns(connection) != FIELDS:
+        elif not self._has_our_tables(connection, found, [tuple(part) for part in parts]):
             raise ValueError(f"{self.path} is not a store of runs (it has other tables); name another file")
 
-    def _columns(self, connection: sqlite3.Connection) -> list[str]:
-        return [column[0] for column in connection.execute("select * from runs limit 0").description]
+    def _has_our_tables(self, connection: sqlite3.Connection, found: int, parts: list[Any]) -> bool:
+        if sorted(parts) != [("table", name) for name in TABLES[found]]:
+            return False
+        return self._columns(connection, "runs") == FIELDS and (
+            found == FORMAT or self._columns(connection, "experiments") == ["definition"]
+        )
+
+    def _columns(self, connection: sqlite3.Connection, table: str) -> list[str]:
+        return [column[0] for column in connection.execute(f"select * from {table} limit 0").description]
 
     @contextmanager
     def _open(self, write: bool = False) -> Iterator[sqlite3.Connection]:
@@ -159,6 +172,45 @@ class Store:
                 "restore a copy of the file, or name another"
             ) from None
         return check_record(Record(**values), self.path)
+
+    def experiments(self) -> list[dict[str, Any]]:
+        """The definitions of the experiments that were run into this store, in the order they were stored."""
+        with self._open() as connection:
+            return [definition for _, definition in self._definitions(connection)]
+
+    def _definitions(self, connection: sqlite3.Connection) -> list[tuple[int, dict[str, Any]]]:
+        if connection.execute("pragma user_version").fetchone()[0] < WITH_EXPERIMENTS:
+            return []
+        rows = connection.execute("select rowid, definition from experiments order by rowid").fetchall()
+        try:
+            found = [(row[0], json.loads(row[1])) for row in rows]
+            if all(isinstance(definition, dict) for _, definition in found):
+                return found
+        except (ValueError, TypeError, RecursionError):
+            pass
+        raise ValueError(
+            f"an experiment in {self.path} can't be read; restore a copy of the file, or name another"
+        )
+
+    def add_experiment(
+        self, definition: dict[str, Any], replaces: Callable[[dict[str, Any]], bool] = lambda other: False
+    ) -> None:
+        """Store the definition of an experiment, as JSON values, in place of those that it replaces.
+
+        One that is there already is not written again.
+        """
+        text = json.dumps(definition)
+        if json.loads(text) in self.experiments():
+            return
+        with self._open(write=True) as connection:
+            connection.execute("begin immediate")
+            connection.execute(EXPERIMENTS)
+            connection.execute(f"pragma user_version = {WITH_EXPERIMENTS}")
+            for place, other in self._definitions(connection):
+                if replaces(other):
+                    connection.execute("delete from experiments where rowid = ?", (place,))
+            connection.execute("insert into experiments values (?)", (text,))
+            connection.execute("commit")
 
     def merge(self, records: Iterable[Record]) -> int:
         """Add those runs that this store does not have; returns how many were added."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from everlearn.experiments.job import Job
 from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.own import Own
 from everlearn.experiments.runner import Backend
-from everlearn.experiments.store import STORE
+from everlearn.experiments.store import STORE, Store
 from everlearn.experiments.sweep import run_sweep, sweep
 from everlearn.messages import is_whole, nearest
 from everlearn.paper.experiment import Cell, Experiment, Panel
 from everlearn.paper.experiment_result import ExperimentResult
+from everlearn.paper.stored_experiments import keep_own
 from everlearn.streams import names as stream_names
 from everlearn.streams import own_streams
 from everlearn.streams.base import Stream
@@ -65,6 +67,7 @@ def experiment(
     scenario, batch_size, class_order: of the streams; a function gets them if they are not the default.
     against: the row that others are compared with, paired over seeds; by default `cope`, or else the first.
     track: trackers by name, or functions that return one.
+    title: of the table; the store keeps it, so that `everlearn report` shows the same table.
     backend, address, workers, device: where to run: see docs/framework.md.
 
     A run is stored under the names and the versions of its parts: the attribute `version` of a class or function,
@@ -109,16 +112,28 @@ def experiment(
             ]
             cells.append(Cell(row, column, tuple(jobs), None))
     reference = against or ("cope" if "cope" in rows else next(iter(rows)))
-    panel = Panel("Accuracy at the end of the stream, %", "table", None, tuple(cells), reference=reference)
-    compared = Experiment("comparison", title, "", (panel,))
+    where = "on the validation part, " if validation else ""
+    shows = f"Accuracy at the end of the stream, {where}%"
+    panel = Panel(shows, "table", None, tuple(cells), reference=reference)
+    compared = Experiment(_name(title), title, "", (panel,))
     options = SweepOptions(
         store=Path(store), backend=backend, address=address, workers=workers, device=device
     )
     options.check()
     planned = sweep(compared.jobs(), options.store)
+    keep_own(Store(options.store), compared)
     if planned.todo:
         run_sweep(title, planned.todo, options)
     return ExperimentResult(compared, Path(store))
+
+
+def _name(title: str) -> str:
+    """A name for files and links from a title.
+
+    >>> _name("Does the momentum matter?")
+    'does-the-momentum-matter'
+    """
+    return "-".join(re.findall(r"\w+", title.lower()))[:60] or "comparison"
 
 
 def _named(given: Mapping[str, Any] | Sequence[str], what: str) -> dict[str, Any]:

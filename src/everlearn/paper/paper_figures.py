@@ -9,12 +9,27 @@ from typing import Any
 from everlearn.experiments.codec import METRICS, decode
 from everlearn.experiments.names import file_name
 from everlearn.paper.formatting import proper
+from everlearn.paper.paper_tables import check_rows
 from everlearn.paper.tables import Table
 from everlearn.plots.column_figure import COLUMN, Curves, column_figure
 
 __all__ = ["FORMATS", "curves_of", "write_figures"]
 
 FORMATS = ("pdf", "svg", "png")
+
+
+WIDTHS = (1, 40)
+"""The narrowest and the widest figure, in inches."""
+
+
+def _check_colours(tables: Sequence[Table], colours: Mapping[str, str]) -> None:
+    """Raise a ValueError for the colour of a row that no table has, or for what is not a colour."""
+    from matplotlib.colors import is_color_like
+
+    check_rows(tables, colours, "a colour", columns=False)
+    for row, colour in colours.items():
+        if not is_color_like(colour):
+            raise ValueError(f"the colour of {row!r} is one like #0b6fb8 or black, not {colour!r}")
 
 
 def curves_of(table: Table, column: str, metric: str = "accuracy") -> Curves:
@@ -53,6 +68,10 @@ def write_figures(
 
     if suffix not in FORMATS:
         raise ValueError(f"figures are written as {', '.join(FORMATS)}, not as {suffix!r}")
+    if not WIDTHS[0] <= width <= WIDTHS[1]:  # also of nan
+        raise ValueError(f"the width of a figure is {WIDTHS[0]} to {WIDTHS[1]} inches, not {width:g}")
+    check_rows(tables, names or {}, "a name")
+    _check_colours(tables, colours or {})
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in tables:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from everlearn.experiments import significance
-from everlearn.experiments.codec import METRICS, decode
+from everlearn.experiments.codec import METRICS, PREQUENTIAL, decode
 from everlearn.messages import nearest
 from everlearn.paper.table_view import Column, Entry, Row, TableView, name
 from everlearn.paper.tables import MeasuredCell, Table
@@ -14,6 +14,7 @@ from everlearn.paper.writers import to_latex, to_markdown
 __all__ = [
     "NOTE",
     "check_metrics",
+    "check_rows",
     "metric_view",
     "metrics_of",
     "stored_values",
@@ -28,6 +29,7 @@ TITLES = {
     "anytime_accuracy": "Anytime accuracy, %",
     "worst_case_accuracy": "Worst-case accuracy, %",
     "forgetting": "Forgetting, %",
+    PREQUENTIAL: "Prequential accuracy, %",
 }
 LEVEL = 0.05
 NOTE = (
@@ -50,9 +52,19 @@ def check_metrics(tables: Sequence[Table], metrics: Sequence[str]) -> None:
             raise ValueError(f"there is no metric {metric!r}{nearest(metric, known)}")
 
 
+def check_rows(tables: Sequence[Table], given: Mapping[str, str], what: str, columns: bool = True) -> None:
+    """Raise a ValueError for a row, or a column, that none of these tables has. what: what was given for it."""
+    rows = list(dict.fromkeys(row for table in tables for row in table.rows))
+    known = rows + [column for table in tables for column in table.columns] * columns
+    for each in given:
+        if each not in known:
+            where = "row or column" if columns else "row"
+            raise ValueError(f"there is no {where} {each!r} to give {what}; the rows are {'; '.join(rows)}")
+
+
 def values(cell: MeasuredCell, metric: str) -> dict[int, float]:
     """A metric of each run by seed: the library's in percent, the user's own as it is."""
-    factor = 100 if metric in METRICS else 1
+    factor = 100 if metric in TITLES else 1
     return {seed: factor * value for seed, value in stored_values(cell, metric).items()}
 
 
@@ -74,7 +86,7 @@ def metric_view(table: Table, metric: str = "accuracy", names: Mapping[str, str]
     best = {column: _best(table, column, by_place, metric) for column in table.columns}
     starred = {place for column in table.columns for place in _worse(table, column, by_place, best[column])}
     digits = (
-        2 if metric in METRICS else _digits([value for each in by_place.values() for value in each.values()])
+        2 if metric in TITLES else _digits([value for each in by_place.values() for value in each.values()])
     )
     rows = []
     for row in table.rows:
@@ -126,12 +138,18 @@ def _digits(found: Sequence[float]) -> int:
     return 2 if largest >= 1 or largest == 0 else 4
 
 
+def _title(table: Table) -> str:
+    """The title of the experiment, and of the panel where there are several."""
+    paper = table.experiment
+    return paper.title if len(paper.panels) == 1 else f"{paper.title}, {table.title}"
+
+
 def _titled(tables: Sequence[Table], metrics: Sequence[str]) -> list[tuple[str, Table, str]]:
     shown = []
     for table in tables:
         for metric in metrics:
             if metric in metrics_of(table):
-                title = f"{table.experiment.title}: {TITLES.get(metric, metric)}"
+                title = f"{_title(table)}: {TITLES.get(metric, metric)}"
                 shown.append((title, table, metric))
     return shown
 
@@ -140,6 +158,7 @@ def tables_as_latex(
     tables: Sequence[Table], metrics: Sequence[str], names: Mapping[str, str] | None = None
 ) -> str:
     """Each metric of each table as a `tabular` of booktabs, with a comment above it."""
+    check_rows(tables, names or {}, "a name")
     parts = [f"% {NOTE.replace('±', '+-')}\n% needs \\usepackage{{booktabs}}\n"]
     for title, table, metric in _titled(tables, metrics):
         text = to_latex(metric_view(table, metric, names)).replace(" *", r"$^{*}$")
@@ -151,6 +170,7 @@ def tables_as_markdown(
     tables: Sequence[Table], metrics: Sequence[str], names: Mapping[str, str] | None = None
 ) -> str:
     """Each metric of each table in Markdown, with a title above it."""
+    check_rows(tables, names or {}, "a name")
     titled = _titled(tables, metrics)
     parts = [
         f"**{title}**\n\n{to_markdown(metric_view(table, metric, names))}" for title, table, metric in titled

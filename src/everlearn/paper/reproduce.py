@@ -18,6 +18,7 @@ from everlearn.paper.experiment import (
     experiment,
     experiments,
 )
+from everlearn.paper.stored_experiments import keep_reproduced
 
 __all__ = ["Plan", "SweepOptions", "plan", "reproduce"]
 
@@ -75,6 +76,7 @@ def reproduce(name: str | os.PathLike[str], options: SweepOptions | None = None)
     options.check()
     begun = plan(name, options)
     store = Store(options.store)
+    keep_reproduced(store, name, begun.experiments, options)
     for line in _before(begun):
         print(line, file=sys.stderr)
     if begun.todo:

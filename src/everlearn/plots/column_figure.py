@@ -40,7 +40,9 @@ def column_figure(
     """
     from matplotlib.figure import Figure
 
-    names, colours = names or {}, colours or {}
+    colours = colours or {}
+    shown = style.abbreviated([(names or {}).get(learner, learner) for learner in curves])
+    called = dict(zip(curves, shown, strict=True))
     figure = Figure(figsize=(width, 0.7 * width), layout="constrained")
     ax = figure.subplots()
     for learner, runs in curves.items():
@@ -49,7 +51,7 @@ def column_figure(
         moments = np.array(runs[0][0], float)
         values = np.array([np.interp(moments, samples, found) for samples, found in runs])
         mean = values.mean(0)
-        ax.plot(moments, mean, linewidth=1.2, label=names.get(learner, learner), **line)
+        ax.plot(moments, mean, linewidth=1.2, label=called[learner], **line)
         if len(values) > 1:
             band = values.std(0, ddof=1)
             ends = mean - band, mean + band
@@ -62,5 +64,9 @@ def column_figure(
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color=style.GRID, linewidth=0.5)
     ax.set_axisbelow(True)
-    figure.legend(loc="outside upper center", ncols=min(len(curves), 3), fontsize=7, frameon=False)
+    longest = max(map(len, shown), default=1)
+    columns = min(
+        len(curves), 3, max(1, int(20 * width / (longest + 6)))
+    )  # a letter takes about a twentieth inch
+    figure.legend(loc="outside upper center", ncols=columns, fontsize=7, frameon=False)
     return figure

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Histories",
+    "abbreviated",
     "colours_in_order",
     "end_labels",
     "line_of",
@@ -33,6 +35,9 @@ Histories = Mapping[str, Sequence[History]]
 """For each learner, a history per seed."""
 
 Heights = NDArray[np.float64]
+
+LONGEST = 48
+"""Characters of a name in a figure; longer ones are abbreviated."""
 
 INK, QUIET, GRID = "#24292f", "#57606a", "#d0d7de"
 
@@ -51,13 +56,30 @@ COLOURS = {
     "icarl": "#968a00",
     "curl": "#7a4a21",
     "cn-dpm": "#12707f",
+    "er-ace": "#43134c",
+    "scr": "#5639e6",
+    "pcr": "#8c3f3f",
+    "der++": "#92ad09",
+    "gdumb": "#4c3232",
+    "ocm": "#7bad71",
+    "onpro": "#8c0733",
+    "gsa": "#5a6b05",
+    "mose": "#e639e6",
+    "mkd": "#09ad24",
+    "ccl-dc": "#586b46",
+    "slda": "#e6398f",
+    "ncm": "#468c23",
+    "knn": "#d067e6",
+    "ranpac": "#ad8f71",
 }
 DASHES = {
-    **dict.fromkeys(("cope+", "cope-ce", "curl", "cn-dpm"), (0, (5, 1.6))),
-    **dict.fromkeys(("gss", "gem", "icarl"), (0, (6, 1.4, 1.2, 1.4))),
+    **dict.fromkeys(("cope+", "cope-ce", "curl", "cn-dpm", "der++", "gdumb"), (0, (5, 1.6))),
+    **dict.fromkeys(("gss", "gem", "icarl", "ocm", "onpro", "gsa"), (0, (6, 1.4, 1.2, 1.4))),
     **dict.fromkeys(("iid-online", "iid-offline"), (0, (1.4, 1.2))),
+    **dict.fromkeys(("mose", "mkd", "ccl-dc"), (0, (6, 1.2, 1.2, 1.2, 1.2, 1.2))),
+    **dict.fromkeys(("slda", "ncm", "knn", "ranpac"), (0, (2.6, 1.2))),
 }
-# For up to ten tasks or classes, and for learners that are not in the list above.
+# For up to ten tasks or classes, and for learners of the user's own.
 TEN = [
     *("#332288", "#1f9e80", "#d1495b", "#5b8fe6", "#0f5f2a"),
     *("#b04fa3", "#d19a1b", "#7a1f4b", "#85802a", "#929aa2"),
@@ -65,15 +87,33 @@ TEN = [
 
 
 def line_of(name: str, names: Sequence[str]) -> dict[str, Any]:
-    """The colour and dashes of a learner; one that isn't in the list gets the next of ten colours.
+    """The colour and dashes of a learner; one of the user's own gets one of ten colours, by its name.
+
+    names: all learners of the figure. Where two would get the same colour, the second takes the next.
 
     >>> line_of("mir", ["mir"]), line_of("mine", ["mir", "mine"])
-    ({'color': '#009e73', 'linestyle': '-'}, {'color': '#332288', 'linestyle': '-'})
+    ({'color': '#009e73', 'linestyle': '-'}, {'color': '#1f9e80', 'linestyle': '-'})
     """
-    others = [other for other in names if method_of(other) is None]
     known = method_of(name)
-    colour = TEN[others.index(name) % len(TEN)] if known is None else COLOURS[known]
-    return {"color": colour, "linestyle": DASHES.get(known or name, "-")}
+    if known is not None:
+        return {"color": COLOURS[known], "linestyle": DASHES.get(known, "-")}
+    place, before = _own_place(name, names)
+    # From the eleventh on, colours come again, with other dashes.
+    dashes = ["-", *dict.fromkeys(DASHES.values())]
+    return {"color": TEN[place], "linestyle": dashes[before // len(TEN) % len(dashes)]}
+
+
+def _own_place(name: str, names: Sequence[str]) -> tuple[int, int]:
+    """Which of the ten colours a learner of the user's own gets, and how many others of the figure come before it."""
+    taken: list[int] = []
+    for other in sorted({name, *(other for other in names if method_of(other) is None)}):
+        place = crc32(other.encode("utf-8", "surrogatepass")) % len(TEN)
+        free = [n for n in range(len(TEN)) if n not in taken[len(taken) // len(TEN) * len(TEN) :]]
+        place = next((n for n in free if n >= place), free[0])
+        if other == name:
+            return place, len(taken)
+        taken.append(place)
+    raise AssertionError("unreachable")
 
 
 def method_of(name: str) -> str | None:
@@ -86,6 +126,18 @@ def method_of(name: str) -> str | None:
         return name
     base = name.split(", ")[0]
     return None if base not in COLOURS else "cope+" if base == "cope" else base
+
+
+def abbreviated(names: Sequence[str], most: int = LONGEST) -> list[str]:
+    """Names for a figure: long ones without their middle, as long as no two become the same.
+
+    >>> abbreviated(["cope", "a name with far too many words in it"], most=20)
+    ['cope', 'a name with …s in it']
+    """
+    end = (most - 1) * 2 // 5
+    found = [each if len(each) <= most else f"{each[: most - 1 - end]}…{each[-end:]}" for each in names]
+    # The place among the names keeps those apart that differ in the middle.
+    return [each if found.count(each) == 1 else f"{each} ({n + 1})" for n, each in enumerate(found)]
 
 
 def colours_in_order(count: int) -> list[str]:

@@ -19,8 +19,16 @@ PAPER: dict[str, Any] = {
     "marker": "D", "markersize": 5, "markerfacecolor": "white", "markeredgecolor": style.INK,
     "markeredgewidth": 1.1, "linestyle": "none",
 }  # fmt: skip
+COLUMN = 36
+"""Characters of a column's name above a panel; longer ones are abbreviated."""
 WHISKER: dict[str, Any] = {"elinewidth": 1.1, "capsize": 2.5, "capthick": 1.1}
-HATCHES = {"(0, (5, 1.6))": "////", "(0, (6, 1.4, 1.2, 1.4))": "xxx", "(0, (1.4, 1.2))": "\\\\\\\\"}
+HATCHES = {
+    "(0, (5, 1.6))": "////",
+    "(0, (6, 1.4, 1.2, 1.4))": "xxx",
+    "(0, (1.4, 1.2))": "\\\\\\\\",
+    "(0, (6, 1.2, 1.2, 1.2, 1.2, 1.2))": "...",
+    "(0, (2.6, 1.2))": "---",
+}
 
 
 def drawn(draw: Callable[[], Figure]) -> Figure:
@@ -91,7 +99,7 @@ def differences(table: Table) -> Figure:
 def lines(table: Table) -> Figure:
     """A line for each row over the columns, with error bars; the paper's means as diamonds of the same colour."""
     figure, (ax,) = style.panels(1, 6.4, 3.9)
-    ends = []
+    ends, called = [], _called(table.rows)
     for row in table.rows:
         line = style.line_of(row, table.rows)
         cells = [(place, table.at(row, column)) for place, column in enumerate(table.columns)]
@@ -108,14 +116,14 @@ def lines(table: Table) -> Figure:
                 bar.set_linestyle("-")
             across = table.across(row)
             ends.append(
-                (means[-1], f"{in_math(row)} {across.mean:.1f}" if across else in_math(row), line["color"])
+                (means[-1], f"{called[row]} {across.mean:.1f}" if across else called[row], line["color"])
             )
         if paper:
             ax.plot(
                 *zip(*((p, q.mean) for p, q in paper), strict=True),
                 **PAPER | {"markeredgecolor": line["color"]},
             )
-    ax.set_xticks(range(len(table.columns)), [in_math(column) for column in short(table.columns)])
+    ax.set_xticks(range(len(table.columns)), _columns(table.columns))
     ax.set(xlim=(-0.25, len(table.columns) - 0.75), xlabel=in_math(table.axis or ""), ylabel="accuracy, %")
     ax.grid(axis="y", color=style.GRID, linewidth=0.6)
     ax.set_title(in_math(table.title), fontsize=11, fontweight="bold", loc="left")
@@ -129,11 +137,11 @@ def grouped_bars(table: Table) -> Figure:
     """For each column a bar per row, with error bars; the legend gives each row's mean over all columns."""
     figure, (ax,) = style.panels(1, 7.2, 3.7)
     rows = [row for row in table.rows if any(c.ours for _, c in _of_row(table, row))]
-    width = 0.84 / max(len(rows), 1)
+    width, called = 0.84 / max(len(rows), 1), _called(rows)
     for number, row in enumerate(rows):
         line = style.line_of(row, table.rows)
         across = table.across(row)
-        label = f"{in_math(row)}  {across.mean:.1f}" if across else f"{in_math(row)}  …"
+        label = f"{called[row]}  {across.mean:.1f}" if across else f"{called[row]}  …"
         shift = (number - (len(rows) - 1) / 2) * width
         for place, cell in _of_row(table, row):
             if cell.ours is not None:
@@ -145,7 +153,7 @@ def grouped_bars(table: Table) -> Figure:
                 label = "_"
             if cell.cell.published is not None:
                 ax.plot(place + shift, cell.cell.published.mean, **PAPER)
-    ax.set_xticks(range(len(table.columns)), [in_math(column) for column in short(table.columns)])
+    ax.set_xticks(range(len(table.columns)), _columns(table.columns))
     ax.set(ylabel="accuracy, %", xlabel=in_math(table.axis or ""))
     ax.grid(axis="y", color=style.GRID, linewidth=0.6)
     ax.set_title(in_math(table.title), fontsize=11, fontweight="bold", loc="left")
@@ -161,14 +169,24 @@ def row_panels(table: Table) -> tuple[Figure, list[Axes]]:
     columns = table.filled_columns
     width = {1: 5.6, 2: 4.4}.get(len(columns), 3.6)
     figure, axes = style.panels(len(columns), width, 0.27 * len(table.rows) + 1.15)
-    for ax, column in zip(axes, short(columns), strict=True):
+    called = _called(table.rows)
+    for ax, column in zip(axes, _columns(columns), strict=True):
         ax.set_ylim(len(table.rows) - 0.4, -0.6)
-        names = [in_math(row) if style.first_in_row(ax) else "" for row in table.rows]
+        names = [called[row] if style.first_in_row(ax) else "" for row in table.rows]
         ax.set_yticks(range(len(table.rows)), names)
         ax.tick_params(axis="y", length=0, labelsize=9)
         ax.spines["left"].set_visible(False)
-        ax.set_title(in_math(column), fontsize=10.5, fontweight="bold", loc="left")
+        ax.set_title(column, fontsize=10.5, fontweight="bold", loc="left")
     return figure, axes
+
+
+def _called(rows: Sequence[str]) -> dict[str, str]:
+    """What each row is called in a figure."""
+    return {row: in_math(name) for row, name in zip(rows, style.abbreviated(rows), strict=True)}
+
+
+def _columns(columns: Sequence[str]) -> list[str]:
+    return [in_math(name) for name in style.abbreviated(short(columns), COLUMN)]
 
 
 def _whisker(ax: Axes, x: float, y: float, **error: Any) -> None:

@@ -9,14 +9,15 @@ from markupsafe import Markup
 
 from everlearn.experiments.store import Record
 from everlearn.paper.claims import NOT_MEASURED, Judgement
-from everlearn.paper.experiment import experiments
 from everlearn.paper.formatting import proper
+from everlearn.paper.other_runs import NAME
 from everlearn.paper.report.claim_checks import judged_claim
 from everlearn.paper.report.html import render
 from everlearn.paper.report.provenance import FoldGroup, parts_of_checks, parts_of_table
 from everlearn.paper.report.resources import resources_view
 from everlearn.paper.report.runs import CellRuns, runs_of, title_of
 from everlearn.paper.report.tables import accuracy_view, comparison_view
+from everlearn.paper.stored_experiments import built_in
 from everlearn.paper.table_view import TableView
 from everlearn.paper.tables import QUICK, Table
 
@@ -86,8 +87,10 @@ def page(
         checks = parts_of_checks(measured, known, shown)
         runs.append(Runs("What the paper says, checked", (), tuple(checks)))
     cells = [cell for table in shown for cell in table.cells]
+    of_paper = any(table.experiment.source for table in shown)
     return render(
-        of_paper=len(names) != 1 or any(table.experiment.source for table in shown),
+        heading=_heading(shown, of_paper),
+        of_paper=of_paper,
         marked=any(cell.difference is not None for cell in cells),
         facts=_facts(shown, records),
         sections=[_section([t for t in shown if t.experiment.name == each], pictures) for each in names],
@@ -97,6 +100,14 @@ def page(
         machines="; ".join(sorted({record.hardware for record in records})),
         exports=exports,
     )
+
+
+def _heading(shown: Sequence[Table], of_paper: bool) -> str:
+    """The title of the page: that of its only experiment of the user's own, if there is one."""
+    if of_paper:
+        return "The paper beside our runs"
+    titles = list(dict.fromkeys(table.experiment.title for table in shown if table.experiment.name != NAME))
+    return titles[0] if len(titles) == 1 else "The runs so far"
 
 
 def _over_axis(table: Table) -> bool:
@@ -133,7 +144,7 @@ def _section(tables: Sequence[Table], pictures: dict[str, list[Picture]]) -> Sec
     paper = tables[0].experiment
     name = paper.name.removesuffix(QUICK)
     small = " --quick" if name != paper.name else ""
-    command = f"everlearn reproduce {name}{small}" if name in experiments() else ""
+    command = f"everlearn reproduce {name}{small}" if name in built_in() else ""
     panels = tuple(_panel(table, pictures.get(table.name, [])) for table in tables)
     return Section(paper.name, paper.title, paper.source, paper.notes, command, panels)
 

@@ -98,12 +98,12 @@ def _figures(table: Table) -> Iterator[tuple[str, str, Callable[[], Figure], boo
 def _curves(table: Table, column: str) -> dict[str, list[Sequence[Evaluation]]]:
     """The evaluations of each learner that was evaluated more than once."""
     found: dict[str, list[Sequence[Evaluation]]] = {}
-    for row in table.rows:
+    for row, called in zip(table.rows, style.abbreviated(table.rows), strict=True):
         cell = table.at(row, column)
         runs = () if cell is None else cell.runs
         histories: list[Sequence[Evaluation]] = [decode(run.result).history for run in runs]
         if histories and min(map(len, histories)) > 1:
-            found[without_formulas(row)] = histories
+            found[without_formulas(called)] = histories
     return found
 
 

@@ -105,7 +105,7 @@ def _difference(table: Table, found: Comparison) -> Fold:
 def _check(place: str, check: Check, mean: float, known: Sequence[Table], links: Mapping[str, str]) -> Fold:
     a, b = (
         [
-            Part(cell, links[cell.runs[0].key], _values(side, cell))
+            Part(cell, links.get(cell.runs[0].key, ""), _values(side, cell))
             for cell in cells_of(side, known, check.text)
         ]
         for side in (check.a, check.b)

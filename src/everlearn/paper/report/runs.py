@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from everlearn.experiments.codec import METRICS, decode
+from everlearn.experiments.codec import METRICS, PREQUENTIAL, decode
 from everlearn.experiments.command import command
 from everlearn.experiments.store import Record
 from everlearn.paper.formatting import number
@@ -72,7 +72,7 @@ def _table(records: Sequence[Record]) -> TableView:
     """A row for each run; metrics of the user's own come after the library's."""
     found = {name: None for record in records for name in decode(record.result).metrics}
     own = [name for name in found if name not in METRICS]
-    columns = (*HEADS.values(), *own, *RESOURCES)
+    columns = (*HEADS.values(), *("prequential" if name == PREQUENTIAL else name for name in own), *RESOURCES)
     return TableView(
         "seed", tuple(Column(title) for title in columns), tuple(_row(record, own) for record in records)
     )
@@ -91,13 +91,20 @@ def _row(record: Record, own: Sequence[str]) -> Row:
         seed,
         (
             *(number_entry(None if value is None else 100 * value) for value in _of(result.metrics, METRICS)),
-            *(number_entry(value, 4) for value in _of(result.metrics, own)),
+            *(_of_own(name, result.metrics.get(name)) for name in own),
             number_entry(record.seconds, 1),
             Entry("–") if speed is None else Entry(f"{speed:,.0f}", sort=speed),
             Entry(_bytes(result.memory_bytes), sort=result.memory_bytes or ""),
             run,
         ),
     )
+
+
+def _of_own(name: str, value: float | None) -> Entry:
+    """An entry of what not all runs have: the prequential accuracy in percent, the user's own metrics as they are."""
+    if name == PREQUENTIAL:
+        return number_entry(None if value is None else 100 * value)
+    return number_entry(value, 4)
 
 
 def _of(metrics: Mapping[str, float | None], names: Sequence[str]) -> list[float | None]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from everlearn.experiments.significance import Difference
 from everlearn.paper.formatting import short, signed
+from everlearn.paper.other_runs import NAME, full_column, full_row
 from everlearn.paper.table_view import Column, Entry, Row, TableView, name, summary_entry
 from everlearn.paper.tables import Comparison, MeasuredCell, Table
 
@@ -55,7 +57,7 @@ def accuracy_view(table: Table) -> TableView:
             columns += [Column("ours", title, starts=True), Column("paper", title)]
             columns.append(Column("Δ", title, title=tooltip))
         else:
-            columns.append(Column(title, starts=True))
+            columns.append(Column(title, starts=True, title=_in_full(table, column=column)))
     if table.averaged:
         columns.append(Column("mean", starts=True))
     rows = []
@@ -67,8 +69,19 @@ def accuracy_view(table: Table) -> TableView:
             mean = table.across(row)
             link = mean_anchor(table, row)
             entries.append(Entry("–") if mean is None else summary_entry(mean, PAPER_SEEDS, link))
-        rows.append(Row(name(row, method=row), tuple(entries)))
+        head = dataclasses.replace(name(row, method=row), title=_in_full(table, row=row))
+        rows.append(Row(head, tuple(entries)))
     return TableView(_corner(table), tuple(columns), tuple(rows))
+
+
+def _in_full(table: Table, row: str = "", column: str = "") -> str:
+    """All settings of a row, or all options of a column, where its name is not all of it."""
+    if table.experiment.name != NAME:
+        return ""
+    cell = next(each for each in table.cells if row == each.cell.row or column == each.cell.column)
+    job = (*cell.runs, *cell.failed)[0].job
+    full = full_row(job) if row else full_column(job)
+    return "" if full == (row or column) else full
 
 
 def _is_published(table: Table, column: str) -> bool:
@@ -160,8 +173,12 @@ def _compared(table: Table, found: Comparison) -> Entry:
 
 
 def interval(difference: Difference) -> str:
-    """The interval of a difference as it is printed."""
-    return f"[{signed(difference.low, 1)}, {signed(difference.high, 1)}]"
+    """The interval of a difference, with as many digits as its mean, which so lies inside it as printed.
+
+    >>> interval(Difference(mean=0.012, low=0.006, high=0.018, p=0.01, n=5))
+    '[+0.01, +0.02]'
+    """
+    return f"[{signed(difference.low)}, {signed(difference.high)}]"
 
 
 def printed_p(p: float) -> str:
