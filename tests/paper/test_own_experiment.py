@@ -288,3 +288,15 @@ def test_what_a_function_of_a_learner_draws_comes_from_its_seed():
 
     first, again, other = (make_own_learner(made, None, seed, "cpu", {}).given.weight for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_a_subclass_that_changes_nothing_has_the_numbers_of_its_method(tmp_path):
+    found = experiment(
+        {"reservoir": "reservoir", "mine": Mine, "small": {"learner": Mine, "memory_size": 20}},
+        {"digits": "split-digits"},
+        seeds=1,
+        store=tmp_path / "store.sqlite",
+        device="cpu",
+    )
+    theirs, mine, small = (found.mean(row, "digits") for row in ("reservoir", "mine", "small"))
+    assert mine == theirs != small

@@ -16,6 +16,7 @@ from everlearn.experiments.job import Job
 from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.own import Own
 from everlearn.experiments.runner import Backend
+from everlearn.experiments.settings import inherited_settings
 from everlearn.experiments.store import STORE, Store
 from everlearn.experiments.sweep import run_sweep, sweep
 from everlearn.messages import is_whole, nearest
@@ -93,6 +94,7 @@ def experiment(
         for column, value in columns.items():
             stream_name, own_stream = _stream(column, value)
             own = Own(own_learner, own_stream, own_network)
+            chosen = _of_benchmark(own, stream_name) | given
             jobs = [
                 Job(
                     name,
@@ -103,7 +105,7 @@ def experiment(
                     class_order=class_order,
                     evaluator=evaluator or Evaluator(),
                     validation=validation,
-                    settings=given,
+                    settings=chosen,
                     device=device,
                     track=trackers,
                     own=own if own != Own() else None,
@@ -214,6 +216,16 @@ def _fields(name: str, make: Callable[..., Any] | None) -> list[str]:
     kind: Any = all_learners.find(name) if make is None else make
     settings = getattr(kind, "Settings", None)
     return [] if settings is None else [field.name for field in dataclasses.fields(settings)]
+
+
+def _of_benchmark(own: Own, stream: str) -> dict[str, Any]:
+    """What the benchmark sets for the learner that a class of the user's is made from."""
+    if own.stream is not None or not isinstance(own.learner, type):
+        return {}
+    found = inherited_settings(own.learner, stream, imbalanced=False)
+    if own.network is not None:
+        found.pop("network", None)
+    return found
 
 
 def _with_common(
