@@ -1,17 +1,21 @@
-"""Estimates of how long jobs take, from the rates of earlier runs in the store or a table of rates."""
+"""Estimates of how long jobs take, from the rates of earlier runs in the store or a table of rates.
+
+Where the table does not have a learner, the images that it passes through its network for each new one tell.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from everlearn.experiments.codec import decode
+from everlearn.experiments.cost import images_per_new_image
 from everlearn.experiments.environment import cores, hardware, on_gpu
 from everlearn.experiments.job import Job
 from everlearn.experiments.own import kind_of
@@ -50,9 +54,24 @@ def seconds(job: Job, earlier: Rates) -> float | None:
         mean(measured) if measured else known.get(_paced(job.learner, job.batch_size), known.get(job.learner))
     )
     try:
-        return None if rate is None else job.passes() * settings["iterations"] / rate
+        if rate is not None:
+            return float(job.passes() * settings["iterations"] / rate)
+        images = _images_per_new_image(job, settings) if "images" in known else None
+        return float(job.passes() * images / known["images"]) if images else None
     except DataError:
         return None
+
+
+def _images_per_new_image(job: Job, settings: Mapping[str, Any]) -> float | None:
+    """How many images pass the network for each new one; None where that does not tell how long a job takes."""
+    if job.kind is None or not job.kind.tensors_alone or job.own is not None:
+        return None
+    return _counted(job.learner, settings.get("replayed"), settings["iterations"], job.batch_size)
+
+
+@functools.cache
+def _counted(learner: str, replayed: int | None, iterations: int, batch_size: int) -> float:
+    return images_per_new_image(learner, {"replayed": replayed, "iterations": iterations}, batch_size)
 
 
 def _paced(learner: str, batch_size: int) -> str:
