@@ -242,3 +242,28 @@ def test_an_experiment_that_is_not_json_is_one_sentence(store, damage):
         connection.execute("update experiments set definition = ?", (damage,))
     with pytest.raises(ValueError, match="an experiment in .* can't be read; restore a copy of the file"):
         store.experiments()
+
+
+def test_two_processes_may_create_one_store_at_the_same_moment(tmp_path, monkeypatch):
+    path, prepare = tmp_path / "store.sqlite", Store._prepare
+
+    class Interleaved:
+        """A connection that lets another process create the store just before this one does."""
+
+        def __init__(self, connection):
+            self._connection = connection
+
+        def __getattr__(self, name):
+            return getattr(self._connection, name)
+
+        def execute(self, words, *values):
+            if words == "pragma journal_mode = wal":
+                monkeypatch.setattr(Store, "_prepare", prepare)
+                Store(path).add_experiment({"name": "balanced", "quick": True})
+            return self._connection.execute(words, *values)
+
+    monkeypatch.setattr(Store, "_prepare", lambda self, connection: prepare(self, Interleaved(connection)))
+    Store(path)
+    store = Store(path)
+    store.add(DONE)
+    assert store.records() == [DONE]

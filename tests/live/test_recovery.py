@@ -359,6 +359,33 @@ def test_a_damaged_entry_is_left_out_on_request(broken, live, tmp_path):
         assert (refused.entry.position, refused.entry.change.labels) == (2, [])
 
 
+def test_every_entry_that_is_left_out_has_a_warning_also_if_opening_fails(live, tmp_path):
+    teach(live, range(2))
+    wrong = Change("observe", '{"labels": ["a"]}', None)
+    killed = with_entry(live, tmp_path / "killed", wrong)
+    journal = folder.SQLiteJournal(killed)
+    journal.append([Entry(5, 0.0, wrong)])
+    journal.close()
+    warns = pytest.warns(UserWarning, match="entry 3 of the journal was left out")
+    with warns, pytest.raises(LiveError, match="entry 5 of the journal can't be replayed"):
+        open_live(killed, skip=[3])
+
+
+def test_a_deletion_removes_a_damaged_entry_that_was_left_out(live, tmp_path):
+    teach(live, range(3))
+    killed = copy_as_killed(live, tmp_path / "killed")
+    content = (killed / FILE).read_bytes()
+    secret = batch(1)[0].numpy().tobytes()
+    detail = content.rindex(b'{"', 0, content.index(secret))
+    (killed / FILE).write_bytes(content[:detail] + b"[" + content[detail + 1 :])
+    with pytest.warns(UserWarning, match="entry 2 of the journal was left out"):
+        again = open_live(killed, skip=[2])
+    with again:
+        again.delete(["an id that nobody knows"])  # which the damaged entry may have had
+        assert again.refused() == []
+    assert not any(secret in file.read_bytes() for file in killed.iterdir() if file.is_file())
+
+
 # Backups and rollbacks.
 
 

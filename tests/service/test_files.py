@@ -155,6 +155,20 @@ def test_an_interrupted_command_says_how_far_it_came(tmp_path, capsys, monkeypat
         assert f"stopped at line 11 of {path}, 10 samples learnt; the same" in capsys.readouterr().err
 
 
+def test_a_command_that_is_interrupted_after_the_last_batch_says_so(tmp_path, capsys, monkeypatch):
+    path = jsonl(tmp_path / "a.jsonl")
+    send = observe.send
+
+    def interrupted(*given):
+        send(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(observe, "send", interrupted)
+    with running(tmp_path) as service:
+        assert main(["observe", path, "--url", service.url]) == 130
+        assert f"stopped after all of {path} was learnt" in capsys.readouterr().err
+
+
 def test_batches_that_the_service_no_longer_recognises_are_to_be_skipped(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(observe, "REMEMBERED", 1)
     path = jsonl(tmp_path / "a.jsonl", [*ROWS, {"x": [1.0, 1.0], "y": "third"}])

@@ -245,3 +245,20 @@ def test_a_frame_is_sent_by_the_asynchronous_client_as_well(tmp_path):
     with running(tmp_path) as service:
         assert asyncio.run(talk(service.url)) == service.model.live.predict(ORDERS)
         assert httpx.get(f"{service.url}/v1/input").json()["columns"][0]["name"] == "amount"
+
+
+def test_declared_categories_count_towards_the_size_of_a_request(tmp_path):
+    wide = {"columns": ["a"], "categories": [2**20], "x": [["u"]] * 100, "ids": list(range(100))}
+    with running(tmp_path) as service:
+        for route, body in (("ask", wide), ("observe", wide | {"y": ["b"] * 100})):
+            answer = httpx.post(f"{service.url}/v1/{route}", json=body)
+            assert answer.status_code in (400, 413, 422)
+            assert "100 samples of 1,048,576 inputs, categories included" in answer.json()["detail"]
+        assert service.model.live.learner.columns is None
+
+
+def test_columns_that_come_twice_or_besides_are_named():
+    with pytest.raises(wire.WireError, match="two columns named 'b'"):
+        read_table([[1, 2, 3]], ["a", "b", "b"], None)
+    with pytest.raises(wire.WireError, match="sample 1 of x has the column 'c' besides"):
+        read_table([{"a": 1}, {"a": 1, "c": 2}], None, None)

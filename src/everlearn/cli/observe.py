@@ -104,6 +104,8 @@ def _digest(flags: ObserveFlags) -> str:
 
 def _stopped(flags: ObserveFlags, samples: Samples, learnt: int, reason: str = "") -> str:
     """Where it stopped, why, and how to go on. learnt: the samples of the file that are learnt or skipped."""
+    if learnt == len(samples.x):
+        return f"stopped after all of {flags.file} was learnt{reason}"
     words = f"stopped at {samples.place(learnt)}, {count(learnt - flags.skip)} learnt{reason}"
     if learnt == flags.skip:
         return words

@@ -59,14 +59,21 @@ class Columns:
     def of(cls, table: Table, where: str) -> Columns:
         """The columns of the first frame."""
         is_list = [isinstance(part, list) for part in table.columns]
-        inputs = tuple(
-            max(INPUTS, declared) if listed else 1
-            for listed, declared in zip(is_list, table.declared, strict=True)
-        )
+        inputs = cls._inputs(table)
         if sum(inputs) > MOST_INPUTS:
             raise ValueError(f"{where} got columns that need {sum(inputs):,} inputs, at most {MOST_INPUTS:,}")
         new = cls(tuple(table.names), inputs, tuple({} if listed else None for listed in is_list))
         return new.with_categories_of(table, where)
+
+    @staticmethod
+    def _inputs(table: Table) -> tuple[int, ...]:
+        pairs = zip(table.columns, table.declared, strict=True)
+        return tuple(max(INPUTS, declared) if isinstance(part, list) else 1 for part, declared in pairs)
+
+    @classmethod
+    def width_of(cls, table: Table) -> int:
+        """The number of inputs that the columns of a first frame would have."""
+        return sum(cls._inputs(table))
 
     @property
     def width(self) -> int:

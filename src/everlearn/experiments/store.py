@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +90,14 @@ class Store:
                 "name another file"
             )
         if found == 0:
-            connection.execute("pragma journal_mode = wal")
+            with suppress(sqlite3.OperationalError):  # another process creates it now, and sets the mode
+                connection.execute("pragma journal_mode = wal")
             connection.execute("begin immediate")
-            connection.execute(TABLE)
-            connection.execute(f"pragma user_version = {FORMAT}")
+            if (
+                connection.execute("pragma user_version").fetchone()[0] == 0
+            ):  # still; another may have made it
+                connection.execute(TABLE)
+                connection.execute(f"pragma user_version = {FORMAT}")
             connection.execute("commit")
         elif not self._has_our_tables(connection, found, [tuple(part) for part in parts]):
             raise ValueError(f"{self.path} is not a store of runs (it has other tables); name another file")

@@ -148,13 +148,7 @@ def _positions(skip: Any) -> set[int]:
 def _recover(storage: Storage, learner: Learner | None, skip: set[int]) -> Model:
     known = storage.journal.environments()
     device = known[-1][1].get("device", "auto") if known else "auto"
-    model, skipped = storage.recover_without(learner, device, skip)
-    for error in skipped:
-        words = (
-            f"{storage.folder.path}: entry {error.position} of the journal was left out, since it can't be "
-            f"replayed ({error.cause}): live.refused() has it"
-        )
-        warnings.warn(words, stacklevel=3)
+    model = storage.recover_without(learner, device, skip)
     environment, snapshot = _environment(model.learner), storage.position
     differences = storage.differences(snapshot, environment)
     if differences:

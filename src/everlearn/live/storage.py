@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
+import warnings
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
@@ -102,7 +104,8 @@ class Storage:
         refused = [
             each.entry.position
             for each in self.committer.submit(self.journal.refused).result()
-            if gone.intersection(each.entry.change.ids or ())
+            # A damaged one has no content to read, and may hold any of them.
+            if not each.entry.change.values or gone.intersection(each.entry.change.ids or ())
         ]
         self.committer.submit(self.journal.erase, model.position, refused).result()
         self._written(model)
@@ -113,14 +116,19 @@ class Storage:
             return True
         self.settle()
         try:
-            if not self.committer.submit(self._ids_in_journal).result().isdisjoint(ids):
+            in_journal = self.committer.submit(self._ids_in_journal).result()
+            if in_journal is None or not in_journal.isdisjoint(ids):
                 return True
             return any(not ids_in(self.folder.read(each)).isdisjoint(ids) for each in self.folder.positions())
         except (LiveError, CheckpointError):  # what can't be read may hold them
             return True
 
-    def _ids_in_journal(self) -> set[Label]:
-        entries = [*self.journal.entries(0), *(each.entry for each in self.journal.refused())]
+    def _ids_in_journal(self) -> set[Label] | None:
+        """The ids in the journal; None if a damaged entry that was set aside may have any."""
+        refused = [each.entry for each in self.journal.refused()]
+        if any(not entry.change.values for entry in refused):
+            return None
+        entries = itertools.chain(self.journal.entries(0), refused)  # one by one: they have their samples
         return {key for entry in entries for key in entry.change.ids or ()}
 
     def sweep(self) -> None:
@@ -142,20 +150,21 @@ class Storage:
         self._written(model)
         return model
 
-    def recover_without(
-        self, learner: Learner | None, device: str, skip: Collection[int]
-    ) -> tuple[Model, list[EntryError]]:
-        """Recover a model, and set those of these entries aside that can't be replayed; returns their errors, too."""
-        skipped: list[EntryError] = []
+    def recover_without(self, learner: Learner | None, device: str, skip: Collection[int]) -> Model:
+        """Recover a model, and set those of these entries aside that can't be replayed, each with a warning."""
         while True:
             try:
-                return self.recover(learner, device), skipped
+                return self.recover(learner, device)
             except EntryError as error:
                 if error.position not in skip:
                     raise
                 # The next attempt begins at the snapshot again, so that nothing of the entry is left in the model.
                 self.journal.refuse(error.position, reason_of(error.cause))
-                skipped.append(error)
+                words = (
+                    f"{self.folder.path}: entry {error.position} of the journal was left out, since it can't be "
+                    f"replayed ({error.cause}): live.refused() has it"
+                )
+                warnings.warn(words, stacklevel=4)
 
     def recover(self, learner: Learner | None, device: str, until: int | None = None) -> Model:
         """Load the newest valid snapshot, and replay the journal from there, up to a position.

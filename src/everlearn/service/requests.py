@@ -11,6 +11,7 @@ import torch
 from fastapi import HTTPException, Request
 from numpy.typing import NDArray
 
+from everlearn.core.columns import Columns
 from everlearn.core.table import Table
 from everlearn.label_json import Label
 from everlearn.memory.labels import shortened
@@ -75,6 +76,11 @@ class Fields:
             )
         if len(table.names) > self._limits.sample:
             raise wire.WireError(f"a sample has {len(table.names):,} values, above {self._limits.sample:,}")
+        width = Columns.width_of(table) if learner.columns is None else learner.columns.width
+        if len(table) * width > self._limits.body:
+            raise wire.WireError(
+                f"x has {len(table):,} samples of {width:,} inputs, categories included: send smaller batches"
+            )
         held = (value for part in table.columns if isinstance(part, list) for value in part)
         if any(size_of(value) > self._limits.label for value in (*table.names, *held)):
             raise wire.WireError(f"x has a name or category of more than {self._limits.label:,} characters")

@@ -55,9 +55,11 @@ def _names(rows: list[Any], columns: Any) -> list[Label]:
     if columns is None:
         columns = list(rows[0])
     names = as_labels(decode_labels(columns, "columns"))
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    if len({*names}) < len(names):
-        raise WireError(f"there are two columns named {shortened(twice)}: rename one of them")
+    seen: set[Label] = set()
+    for name in names:
+        if name in seen:
+            raise WireError(f"there are two columns named {shortened(name)}: rename one of them")
+        seen.add(name)
     if not names:
         raise WireError("a sample needs a column at least")
     return names
@@ -72,8 +74,8 @@ def _values(row: Any, number: int, names: Sequence[Label]) -> list[Any]:
     for name in names:
         if name not in row:
             raise WireError(f"sample {number} of x lacks the column {shortened(name)}")
-    extra = next((name for name in row if name not in names), None)
-    if extra is not None:
+    if len(row) > len(names):
+        extra = next(name for name in row if name not in names)
         raise WireError(f"sample {number} of x has the column {shortened(extra)} besides")
     return [row[name] for name in names]
 
