@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from everlearn.arrays import LARGEST_VALUE
 from everlearn.core import softmax
 from everlearn.core.calibration import combined
-from everlearn.core.validation import LARGEST_VALUE
 from everlearn.threads import computing_with
 from everlearn.training.passes import linear_chain
 

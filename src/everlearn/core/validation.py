@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
 __all__ = [
-    "LARGEST_VALUE",
     "as_samples",
     "as_task",
     "check_batch",
