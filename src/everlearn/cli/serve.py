@@ -14,7 +14,7 @@ from everlearn.service.limits import Limits
 __all__ = ["ServeFlags", "command", "parse"]
 
 
-OF_A_LEARNER = ("learner", "network", "seed", "device")  # flags that make a new one
+OF_A_LEARNER = ("learner", "network", "encoder", "seed", "device")  # flags that make a new one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +45,11 @@ class ServeFlags:
     """messages of such a stream that are learnt together"""
     learner: str = "cope"
     """the learner of a new folder, by name; the flags of its settings apply to new folders, too"""
-    network: str = "mlp"
-    """the network of a new folder: mlp, slim-resnet18 or identity"""
+    network: str | None = None
+    """the network of a new folder: mlp, slim-resnet18 or identity; by default mlp, with an encoder identity"""
+    encoder: str | None = None
+    """the frozen model of a new folder that turns samples into vectors: wordllama for texts, efficientnet-lite0 for
+    images"""
     seed: int = 0
     """the seed of a new folder"""
     device: str = "auto"
@@ -78,7 +81,7 @@ def command(words: list[str]) -> int:
         raise ValueError(
             f"--{flag} is for a new folder: the learner in {flags.folders[0]} keeps its settings; leave it out"
         )
-    learner = kind(flags.network, seed=flags.seed, device=flags.device, **settings) if new else None
+    learner = _new_learner(kind, flags, settings) if new else None
     if flags.backend == "ray":
         return _on_ray(flags, limits, learner)
     serve(
@@ -95,6 +98,18 @@ def command(words: list[str]) -> int:
         journal=flags.journal,
     )
     return 0
+
+
+def _new_learner(kind: Any, flags: ServeFlags, settings: dict[str, Any]) -> Any:
+    from everlearn.encoders import as_encoder, may_load_by_itself
+
+    encoder = as_encoder(flags.encoder)
+    if encoder is not None and not may_load_by_itself(encoder.name):
+        raise ValueError(
+            f"the encoder {encoder.name} would not be loaded by itself when the folder is opened again: take one "
+            "whose weights come with its package, wordllama or efficientnet-lite0"
+        )
+    return kind(flags.network, seed=flags.seed, device=flags.device, encoder=encoder, **settings)
 
 
 def _on_ray(flags: ServeFlags, limits: Limits, learner: Any) -> int:

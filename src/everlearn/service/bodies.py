@@ -14,8 +14,11 @@ IDS = {"type": "array", "items": LABEL, "description": "one id per sample", "exa
 FIELDS: dict[str, dict[str, Any]] = {
     "x": {
         "type": "array",
-        "items": {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "object"}]},
-        "description": "samples, as nested lists of numbers, or as objects with a number or a category by column",
+        "items": {
+            "anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "object"}, {"type": "string"}]
+        },
+        "description": "samples, as nested lists of numbers, as objects with a number or a category by column, or as "
+        "texts for a model with an encoder",
         "example": [[0.1, 0.2], [0.3, 0.4]],
     },
     "columns": {

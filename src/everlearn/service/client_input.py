@@ -18,7 +18,7 @@ __all__ = ["as_address", "as_given", "as_list", "as_plain", "as_samples"]
 
 PLAIN = (str, bool, int, float, bytes, type(None))
 NO_VALUE = ("NAType", "NaTType")  # pandas' types of a missing value
-NO_SAMPLES = "x must be an array, a tensor, a DataFrame, or samples of one shape as lists of numbers"
+NO_SAMPLES = "x must be an array, a tensor, a DataFrame, texts, or samples of one shape as lists of numbers"
 
 
 def as_address(url: str) -> str:
@@ -90,11 +90,25 @@ def as_samples(x: Any, where: str) -> tuple[Any, dict[str, Any]]:
             return encode_table(table)
     if isinstance(x, (list, tuple)) and not any(hasattr(each, "shape") for each in x):
         return list(x), {}
-    return _array(x), {}
+    texts = _texts(x)
+    return (_array(x) if texts is None else texts), {}
 
 
 def _is_records(x: Any) -> bool:
     return isinstance(x, (list, tuple)) and len(x) > 0 and isinstance(x[0], Mapping)
+
+
+def _texts(x: Any) -> list[str] | None:
+    """The texts in an array or a Series; None if it holds anything else.
+
+    >>> _texts(np.array(["a card", "a loan"])), _texts(np.array([1.0]))
+    (['a card', 'a loan'], None)
+    """
+    kind = getattr(x, "dtype", None)
+    if getattr(kind, "kind", None) not in ("U", "O") and str(kind) != "String":  # numpy and pandas; polars
+        return None
+    values = x.tolist() if hasattr(x, "tolist") else list(x)
+    return [str(value) for value in values] if all(isinstance(value, str) for value in values) else None
 
 
 def as_plain(value: Any) -> Any:

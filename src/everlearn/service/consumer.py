@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
-from everlearn.core.table import Table
 from everlearn.live import Live, LiveError
 from everlearn.memory.labels import shortened
 from everlearn.service.sources import Message, Source, SourceError
@@ -103,7 +103,7 @@ class Consumer:
             self._live.tell(ids, y, source=source)
             return
         x = samples_in([each["x"] for each in values])
-        if not isinstance(x, Table):
+        if isinstance(x, np.ndarray):
             x = as_samples(x, self._live.learner.sample_type == torch.uint8)
         if kind == "ask":
             self._live.ask(ids, x, source=source)

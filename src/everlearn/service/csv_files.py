@@ -20,7 +20,7 @@ __all__ = ["CsvFlags", "read_csv"]
 
 LOGICAL = {"true": 1.0, "false": 0.0}
 
-Read = tuple[NDArray[Any] | Table, list[Label] | None, list[Label] | None, Path, list[int]]
+Read = tuple[NDArray[Any] | Table | list[str], list[Label] | None, list[Label] | None, Path, list[int]]
 
 
 class CsvFlags(NamedTuple):
@@ -43,24 +43,47 @@ def read_csv(path: Path, flags: CsvFlags, takes: dict[str, Any]) -> Read:
     """Samples, labels, ids, path and lines of a CSV file with a header.
 
     takes: what the model takes. If its samples have named columns, or it has none yet, the samples are a table: a
-    column holds numbers or text as it does in the model; by default numbers, if most of its values are. Otherwise
-    they are rows of numbers, in the order of the file.
+    column holds numbers or text as it does in the model; by default numbers, if most of its values are. If it has an
+    encoder, the samples are the texts of the only column, or of the one that is named as text. Otherwise they are
+    rows of numbers, in the order of the file.
     """
     file = _read(path)
     places = _find(path, file.header, flags)
     features = [place for place in range(len(file.header)) if place not in places.values()]
     if not features:
         raise ValueError(f"{path} has no columns besides labels and ids")
-    known = takes.get("columns")
-    by_name = known is not None or takes.get("shape") is None
-    if by_name:
-        x: NDArray[Any] | Table = _table(path, file, features, flags, known or [])
-    else:
-        hint = "" if "label" in places else "; name the column of labels with --label"
-        columns = [_numbers(path, file, place, hint) for place in features]
-        x = np.stack(columns, 1).astype(np.float32)
+    x = _samples(path, file, features, flags, takes, "label" in places)
     y = [_label(row[places["label"]]) for row in file.rows] if "label" in places else None
     return x, y, _ids(path, file, places.get("id")), path, file.lines
+
+
+def _samples(
+    path: Path, file: _Lines, features: list[int], flags: CsvFlags, takes: dict[str, Any], labelled: bool
+) -> NDArray[Any] | Table | list[str]:
+    """The columns that are neither labels nor ids. labelled: whether there is a column of labels."""
+    known, hint = takes.get("columns"), "" if labelled else "; name the column of labels with --label"
+    if takes.get("encoder") is not None:
+        place = _text_column(path, file, features, flags)
+        if place is not None:
+            return [row[place] for row in file.rows]
+        hint = "; name the column of texts with --text"
+    elif known is not None or takes.get("shape") is None:
+        return _table(path, file, features, flags, known or [])
+    columns = [_numbers(path, file, place, hint) for place in features]
+    return np.stack(columns, 1).astype(np.float32)
+
+
+def _text_column(path: Path, file: _Lines, features: list[int], flags: CsvFlags) -> int | None:
+    """The column whose texts an encoder takes: the one that is named as text, or the only one if it is text."""
+    named = [place for place in features if file.header[place] in flags.text]
+    if len(named) > 1:
+        raise ValueError(
+            f"the model has an encoder, which takes one text per sample: name one column of {path}"
+        )
+    if named:
+        return named[0]
+    only = features[0] if len(features) == 1 else None
+    return None if only is None or not _is_text([row[only] for row in file.rows]) else only
 
 
 def _read(path: Path) -> _Lines:

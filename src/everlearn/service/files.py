@@ -28,7 +28,7 @@ KINDS = (".jsonl", ".csv", ".npz")
 class Samples(NamedTuple):
     """Samples, their labels and ids, if the file has any, and the line of each, if it has lines."""
 
-    x: NDArray[Any] | Table
+    x: NDArray[Any] | Table | list[str]
     y: list[Label] | None
     ids: list[Label] | None
     path: Path
@@ -43,8 +43,9 @@ class Samples(NamedTuple):
 def read_samples(path: Path, flags: CsvFlags | None = None, takes: dict[str, Any] | None = None) -> Samples:
     """The samples in a file.
 
-    .jsonl: a line `{"x": [...], "y": label, "id": id}` per sample; x may be an object with a value by column. .csv: a
-    line per sample after a header, see `read_csv`. .npz: arrays `x`, `y` and `ids`. Labels and ids are optional.
+    .jsonl: a line `{"x": [...], "y": label, "id": id}` per sample; x may be an object with a value by column, or a
+    text. .csv: a line per sample after a header, see `read_csv`. .npz: arrays `x`, `y` and `ids`. Labels and ids are
+    optional.
     takes: what the model takes, from `Client.input`; None if that is not known.
     """
     kind = path.suffix.lower()
@@ -80,7 +81,8 @@ def _from_npz(path: Path) -> Samples:
         if name in arrays and arrays[name].shape != (len(arrays["x"]),):
             shape = list(arrays[name].shape)
             raise ValueError(f"{path} has {len(arrays['x'])} samples, but {name} of shape {shape}")
-    return Samples(arrays["x"], y, ids, path)
+    x = arrays["x"]
+    return Samples(x.tolist() if x.dtype.kind == "U" and x.ndim == 1 else x, y, ids, path)
 
 
 def _from_jsonl(path: Path) -> Samples:
@@ -93,9 +95,8 @@ def _from_jsonl(path: Path) -> Samples:
                 continue
             try:
                 entry = json.loads(line)
-                rows.append(
-                    entry["x"] if isinstance(entry["x"], dict) else np.asarray(entry["x"], np.float32)
-                )
+                x = entry["x"]
+                rows.append(x if isinstance(x, dict | str) else np.asarray(x, np.float32))
             except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
                 raise ValueError(f'line {number} of {path} is not {{"x": [numbers], "y": label}}') from None
             lines.append(number)
@@ -105,8 +106,7 @@ def _from_jsonl(path: Path) -> Samples:
                     values += _label(entry[name], name, number, path)
                 if len(values) not in (0, len(rows)):
                     raise ValueError(f"line {number} of {path} and those before it: only some have {name}")
-    x = _table(rows, path) if rows and isinstance(rows[0], dict) else np.array(rows)
-    return Samples(x, fields["y"] or None, fields["id"] or None, path, lines)
+    return Samples(_joined(rows, path), fields["y"] or None, fields["id"] or None, path, lines)
 
 
 def _compare(rows: list[Any], number: int, path: Path) -> None:
@@ -116,6 +116,12 @@ def _compare(rows: list[Any], number: int, path: Path) -> None:
         same = isinstance(first, dict) and isinstance(last, dict) and first.keys() == last.keys()
         if not same:
             raise ValueError(f"the sample in line {number} of {path} has other columns than the first one")
+    elif isinstance(first, str) or isinstance(last, str):
+        if not (isinstance(first, str) and isinstance(last, str)):
+            one, other = ("a text", "numbers") if isinstance(last, str) else ("numbers", "a text")
+            raise ValueError(
+                f"the sample in line {number} of {path} has {one}, but the first one has {other}"
+            )
     elif last.shape != first.shape:
         shapes = f"{list(last.shape)}, but the first one has {list(first.shape)}"
         raise ValueError(f"the sample in line {number} of {path} has the shape {shapes}")
@@ -128,7 +134,12 @@ def _label(code: Any, name: str, number: int, path: Path) -> list[Label]:
         raise ValueError(f"line {number} of {path}: {error}") from None
 
 
-def _table(rows: list[Any], path: Path) -> Table:
+def _joined(rows: list[Any], path: Path) -> NDArray[Any] | Table | list[str]:
+    """The samples of a file as a table, as texts, or as an array."""
+    if rows and isinstance(rows[0], str):
+        return rows
+    if not rows or not isinstance(rows[0], dict):
+        return np.array(rows)
     try:
         return read_table(rows, None, None)
     except ValueError as error:

@@ -17,7 +17,7 @@ class Limits:
     batch: int = 10_000
     """samples in a request"""
     sample: int = 10_000_000
-    """values in a sample"""
+    """values in a sample, or characters of a text"""
     classes: int = 10_000
     """classes that a model may have"""
     label: int = 1000

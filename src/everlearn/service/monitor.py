@@ -24,7 +24,7 @@ SECONDS = 120  # of the rate over time
 class Mistake(NamedTuple):
     """A sample that was predicted wrongly before it was learnt."""
 
-    sample: NDArray[Any] | dict[Label, Any]  # by column, where these have names
+    sample: NDArray[Any] | dict[Label, Any] | str  # by column, where these have names
     label: Label
     predicted: Label
     position: int
@@ -72,7 +72,7 @@ class Monitor:
                 self.right += label == answer
                 self.unknown += answer is UNKNOWN
                 if label != answer:
-                    kept = sample if isinstance(sample, dict) else np.array(sample)
+                    kept = sample if isinstance(sample, dict | str) else np.array(sample)
                     self.mistakes.append(Mistake(kept, label, answer, position, now))
             if self.samples >= self._next:
                 self.points.append((position, now, self.samples, self._rolling()))

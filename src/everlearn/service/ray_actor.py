@@ -84,7 +84,7 @@ class LearnerActor:
             sample_type=learner.sample_type,
             sample_shape=learner.sample_shape,
             columns=learner.columns,
-            encoder=None if learner.encoder is None else str(learner.encoder),
+            encoder=None if learner.encoder is None else SimpleNamespace(name=learner.encoder.name),
             memory_bytes=sum(learner.footprint().values()),
         )
         return [reference], position, facts

@@ -40,15 +40,18 @@ class Fields:
             if name not in known:
                 raise wire.WireError(f"there is no field {name!r}{nearest(name, known)}")
 
-    def samples(self, model: ServedModel) -> NDArray[Any] | Table:
+    def samples(self, model: ServedModel) -> NDArray[Any] | Table | list[str]:
         """The samples `x`; numbers in JSON get the type that the learner began with."""
-        x: NDArray[Any] | Table = self._needed("x")
+        x: NDArray[Any] | Table | list[str] = self._needed("x")
         if isinstance(x, np.ndarray) and x.ndim == 0:
             self._refuse_size("one number")
         if not 0 < len(x) <= self._limits.batch:
             self._refuse_size(f"{len(x):,} samples" if len(x) else "no samples")
         if isinstance(x, Table):
             self._check_table(x, model)
+            return x
+        if isinstance(x, list):
+            self._check_texts(x, model)
             return x
         columns = model.live.learner.columns
         if columns is not None and x.shape[1:] != (columns.width,):
@@ -69,7 +72,9 @@ class Fields:
         """Raise an error for a table beyond the limits, or where the model's samples have no names."""
         learner = model.live.learner
         if learner.encoder is not None:
-            raise ValueError(f"the encoder of {model.name} takes single samples, not columns")
+            raise ValueError(
+                f"{model.name} has an encoder, which takes one sample each, such as a text, not columns with names"
+            )
         if learner.columns is None and learner.sample_shape is not None:
             raise ValueError(
                 f"x has names of columns, but the first samples of {model.name} had none: send rows of numbers"
@@ -84,6 +89,17 @@ class Fields:
         held = (value for part in table.columns if isinstance(part, list) for value in part)
         if any(size_of(value) > self._limits.label for value in (*table.names, *held)):
             raise wire.WireError(f"x has a name or category of more than {self._limits.label:,} characters")
+
+    def _check_texts(self, texts: list[str], model: ServedModel) -> None:
+        """Raise an error for texts beyond the limits, or where the model has no encoder for them."""
+        if model.live.learner.encoder is None:
+            raise ValueError(
+                f"x has texts, but {model.name} has no encoder: create a model with one, "
+                "`everlearn serve FOLDER --encoder wordllama`"
+            )
+        longest = max(map(len, texts))
+        if longest > self._limits.sample:
+            raise wire.WireError(f"a sample has {longest:,} characters, above {self._limits.sample:,}")
 
     def labels(self, name: str, model: ServedModel | None = None) -> list[Label]:
         """Labels or ids. model: whose number of classes is limited."""

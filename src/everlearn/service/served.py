@@ -125,7 +125,12 @@ class ServedModel:
         consumer.start()
 
     def observe(
-        self, x: NDArray[Any] | Table, y: Sequence[Label], ids: Any, t: int | None, request_id: str | None
+        self,
+        x: NDArray[Any] | Table | list[str],
+        y: Sequence[Label],
+        ids: Any,
+        t: int | None,
+        request_id: str | None,
     ) -> None:
         """Predict a batch, then learn from it."""
         predicted = self._tested(x[:TESTED])
@@ -137,7 +142,7 @@ class ServedModel:
             if len(predicted) == len(y[:TESTED]):
                 self.monitor.record(_samples(x[:TESTED]), y[:TESTED], predicted, self.live.position)
 
-    def _tested(self, x: NDArray[Any] | Table) -> list[Label]:
+    def _tested(self, x: NDArray[Any] | Table | list[str]) -> list[Label]:
         """The predictions of samples that are about to be learnt; none before the first label, or for a mistake."""
         snapshot = self.live.snapshot()
         if not snapshot.classes and self.live.classes:  # taken before the first label
@@ -156,7 +161,7 @@ class ServedModel:
         self.live.close()
 
 
-def _samples(x: NDArray[Any] | Table) -> Sequence[Any]:
+def _samples(x: NDArray[Any] | Table | list[str]) -> Sequence[Any]:
     """The samples one by one; those of a table by the names of their columns."""
     if not isinstance(x, Table):
         return list(x)

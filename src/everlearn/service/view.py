@@ -25,6 +25,7 @@ MOST_EVENTS = 300
 MOST_MISTAKES = 24
 LARGEST_PICTURE = 64  # pixels of a side of a thumbnail; larger pictures are thinned out
 SHOWN_VALUES = 12  # of a sample that is no picture
+SHOWN_CHARACTERS = 120  # of a text
 
 
 def status_of(model: ServedModel) -> dict[str, Any]:
@@ -66,6 +67,7 @@ def input_of(model: ServedModel) -> dict[str, Any]:
         ],
         "shape": None if shape is None else list(shape),
         "type": None if kind is None else str(kind).removeprefix("torch."),
+        "encoder": None if learner.encoder is None else learner.encoder.name,
         "missing_labels": learner.settings.missing_labels,
         "position": position,
     }
@@ -244,18 +246,20 @@ def _mistakes(model: ServedModel, source: str) -> list[dict[str, Any]]:
             "label": name_of(label),
             "answer": name_of(said),
             "position": position,
-            **(_written(sample) if named or isinstance(sample, dict) else _drawn(sample, width)),
+            **(_written(sample) if named or isinstance(sample, dict | str) else _drawn(sample, width)),
         }
         for key, label, said, position, sample in reversed(found[-MOST_MISTAKES:])
     ]
 
 
-def _written(sample: NDArray[Any] | dict[Label, Any]) -> dict[str, Any]:
-    """The first values of a sample as text, with the names of their columns if there are any.
+def _written(sample: NDArray[Any] | dict[Label, Any] | str) -> dict[str, Any]:
+    """The first values of a sample as text, with the names of their columns if there are any; the start of a text.
 
-    >>> _written({"amount": 12.5, "country": "NO"}), _written(np.array([1.0, 2.5]))
-    ({'values': 'amount 12.5  country NO'}, {'values': '1  2.5'})
+    >>> _written({"amount": 12.5, "country": "NO"}), _written(np.array([1.0, 2.5])), _written("my card is lost")
+    ({'values': 'amount 12.5  country NO'}, {'values': '1  2.5'}, {'values': 'my card is lost'})
     """
+    if isinstance(sample, str):
+        return {"values": sample[:SHOWN_CHARACTERS] + (" …" if len(sample) > SHOWN_CHARACTERS else "")}
     if isinstance(sample, dict):
         words = [
             f"{name_of(name)} {f'{value:.3g}' if isinstance(value, float) else name_of(value)}"

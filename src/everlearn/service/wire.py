@@ -31,7 +31,7 @@ KINDS = "biuf"  # numpy's kinds of types that samples may have
 LARGEST_HEADER = 10_000  # of an npy file
 DEEPEST = 8
 NO_SAMPLES = (
-    "x must be samples of one shape, as nested lists of numbers, or objects with the names of columns"
+    "x must be samples of one shape, as nested lists of numbers; objects with the names of columns; or texts"
 )
 # The types of safetensors that numpy has.
 TYPES = {
@@ -107,7 +107,7 @@ def decode(content: bytes, kind: str, query: dict[str, str]) -> dict[str, Any]:
     """The fields of a body: a JSON object; a safetensors file; or an npy file, which is `x`.
 
     The other fields of an npy body are in the query, as JSON; those of safetensors are in its metadata or tensors.
-    `x` is an array, or a table if its columns have names.
+    `x` is an array; a table if its columns have names; or a list of texts.
     """
     if kind == JSON:
         fields = _from_json(content)
@@ -120,13 +120,15 @@ def decode(content: bytes, kind: str, query: dict[str, str]) -> dict[str, Any]:
 
 
 def samples_in(x: Any, columns: Any = None, categories: Any = None) -> Any:
-    """Samples as an array; as a table if they are objects or there are names of columns."""
+    """Samples as an array; as a table if they are objects or there are names of columns; texts as they are."""
     if columns is not None or (isinstance(x, list) and x and isinstance(x[0], dict)):
         from everlearn.service.tables import read_table
 
         return read_table(x, columns, categories)
     if categories is not None:
         raise WireError("categories belongs to columns: give their names, too")
+    if isinstance(x, list) and x and all(isinstance(each, str) for each in x):
+        return x
     if not isinstance(x, np.ndarray):
         try:
             x = np.asarray(x)
