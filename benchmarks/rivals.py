@@ -1,4 +1,4 @@
-"""Accuracy over cost of the methods of today, from stored runs: a table in Markdown for each column, and a picture.
+"""Accuracy over cost of the recent methods, from stored runs: a table in Markdown for each column, and a picture.
 
     python benchmarks/rivals.py P1 [--store results] [--out docs/images/rivals-P1.png]
 

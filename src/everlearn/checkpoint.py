@@ -104,6 +104,8 @@ def _read_header(file: FileIO) -> dict[str, Any]:
     """Read the JSON object at the beginning of the file."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(_read_bytes(file, 8), "little")
+    if length > max(size, LARGEST_HEADER):  # text, for example
+        raise _Invalid("it does not begin with the size of its header, as a safetensors file does")
     if length > size - 8:
         raise _Invalid(f"its header should have {length:,} bytes, but the file ends after {size:,}")
     if length > LARGEST_HEADER:

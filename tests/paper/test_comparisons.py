@@ -1,4 +1,4 @@
-"""The comparison with methods of today: its parts, and how a part of it is chosen."""
+"""The comparison with recent methods: its parts, and how a part of it is chosen."""
 
 import pytest
 

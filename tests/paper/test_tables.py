@@ -104,7 +104,10 @@ def test_stores_are_read_together_and_a_run_that_ended_well_beats_a_failed_one(t
 
 
 def test_a_store_that_is_not_there_is_one_sentence_and_makes_no_file(tmp_path):
-    with pytest.raises(ValueError, match="typo.sqlite does not exist; `everlearn reproduce` writes a store"):
+    with pytest.raises(
+        ValueError,
+        match="typo.sqlite does not exist; `everlearn run` and `everlearn reproduce` write a store",
+    ):
         collect_runs([tmp_path / "typo.sqlite"])
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="give at least one store"):

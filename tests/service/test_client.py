@@ -298,3 +298,33 @@ def test_labels_are_checked_without_torch():
         "except ValueError: print('torch' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+def test_weights_count_as_those_of_a_local_learner(tmp_path):
+    x, y, weights = np.eye(4, dtype=np.float32), ["a", "b", "a", "b"], [1, 0, 2.5, 1]
+    local = small()
+    with running(tmp_path) as service, Client(service.url) as client:
+        for given in (weights, np.array(weights), None):
+            client.observe(x, y, sample_weight=given)
+            local.observe(x, y, sample_weight=given)
+        state, expected = service.model.live.learner.state_dict(), local.state_dict()
+        assert all(torch.equal(state[key], expected[key]) for key in expected if key != "meta")
+        for wrong in ([1, 2], [1, -1, 1, 1], ["a"] * 4, [True] * 4):
+            with pytest.raises(ValueError, match="sample_weight"):
+                client.observe(x, y, sample_weight=wrong)
+        assert client.status()["batches"] == 3
+
+
+def test_samples_to_label_are_suggested_as_by_the_live_learner(tmp_path):
+    x = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
+    with running(tmp_path) as service, Client(service.url) as client:
+        assert client.suggest() == []
+        client.observe(x[:6], ["a", "b"] * 3)
+        client.ask([("valve", i) for i in range(6)], x[6:])
+        suggested = client.suggest(3)
+        assert suggested == service.model.live.suggest(3)
+        assert len(suggested) == 3
+        assert len(client.suggest()) == 6
+        for wrong in ("-1", "many", "1.5", "9" * 30):
+            with pytest.raises(ValueError, match="n must be a number of samples"):
+                client.suggest(wrong)

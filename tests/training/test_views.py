@@ -7,7 +7,7 @@ from everlearn.training.views import Colours, Views, mirrored
 
 
 def shifted(image, down, right, mirror):
-    """The view of one image `[planes, height, width]`, pixel by pixel."""
+    """The view of one image `[channels, height, width]`, pixel by pixel."""
     _, height, width = image.shape
     view = torch.zeros_like(image)
     for row in range(height):

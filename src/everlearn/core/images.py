@@ -36,7 +36,7 @@ Augmentation = Callable[[Tensor], Tensor]
 """A user's function of a batch that returns one of the same shape; it is called before bytes become 0 … 1."""
 
 
-# The views of images with one plane, which may be digits or letters, and of those in colour.
+# The views of images with one channel, which may be digits or letters, and of those in colour.
 AUTOMATIC = {1: "shift", 3: "crop-flip"}
 
 
@@ -156,7 +156,7 @@ class SeveralViews(ImageChanges):
     these; then views of the images themselves until there are `views` of each. Where the settings change nothing, as
     with samples that are no images, a view is the sample itself.
 
-    versions: a function of images `[images, planes, height, width]` that returns `[v · images, ...]`, all images in
+    versions: a function of images `[images, channels, height, width]` that returns `[v · images, ...]`, all images in
         the first version first. Samples of another shape have one version.
     """
 

@@ -45,7 +45,7 @@ class Settings:
     clip: float | None = None
     """longest step of SGD, learning rate times gradient; a longer one is shortened to it. None for any length"""
     standardise: bool | None = None
-    """scale every feature to mean 0 and deviation 1 over the samples seen; None: for rows and embeddings only"""
+    """scale every feature to mean 0 and standard deviation 1 over the samples seen; None: for rows only"""
     missing_labels: str = "refuse"
     """a label of None or NaN: refuse it, skip the sample, or let None be a class"""
     threads: int = 1
@@ -139,8 +139,8 @@ class ReplaySettings(Settings):
     replayed: int | None = None
     """exemplars replayed in each iteration; by default as many as the batch has samples"""
     augmentation: str = "none"
-    """a random view of every image in each iteration: none, shift, affine, crop-flip, strong, crop-flip-grey,
-    crop-grey, large-crop-grey, large-crop-flip; auto chooses by the planes; in Python, also a function of a batch"""
+    """a random view of every image in each iteration: none, shift, affine, crop-flip, strong, crop-flip-grey, crop-grey,
+    large-crop-grey, large-crop-flip; auto chooses by the channels; in Python, also a function of a batch"""
     width: int | None = None
     """the width of the images in pixels, where grey ones come flat and are augmented, coloured or mirrored"""
     colour: float = 0.0

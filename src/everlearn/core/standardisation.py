@@ -22,13 +22,13 @@ __all__ = ["Standardisation", "prepared_samples"]
 MEMORY = 10_000  # samples: older ones fade, so that a scale that changes is followed
 WILD = 20.0  # standard deviations; a value farther out counts as if it were there
 LARGEST = 6.0  # standard deviations; what the network is given is at most this
-WARM_UP = 20  # samples before which no value is called wild
+WARM_UP = 20  # samples before which no value is called an outlier
 
 
 class Standardisation:
     """Running mean and variance of every feature, and samples scaled by them.
 
-    A wild value moves them no farther than one of 20 standard deviations would, and the network gets values of at
+    An outlier moves them no farther than one of 20 standard deviations would, and the network gets values of at
     most 6 in either direction. A feature that has been constant so far is only centred.
 
     count: how many samples were seen. mean, variance: of each feature, in float64.

@@ -20,7 +20,8 @@ def collect_runs(paths: Sequence[Path]) -> list[Record]:
     for path in paths:
         if not path.exists():
             raise ValueError(
-                f"{path} does not exist; `everlearn reproduce` writes a store of runs, by default runs/store.sqlite"
+                f"{path} does not exist; `everlearn run` and `everlearn reproduce` write a store of runs, by default "
+                "runs/store.sqlite"
             )
         for record in results.read(path) if path.is_dir() else Store(path).records():
             check_run(record, path)

@@ -19,8 +19,8 @@ class CoPEPlusSettings(CoPESettings):
     iterations: int = 3
     """gradient steps per batch, each with fresh replay"""
     augmentation: str = "auto"
-    """a random view of every image in each iteration: none, shift, crop-flip, or auto, which chooses by the planes of
-    the images; in Python also a function of a batch"""
+    """a random view of every image in each iteration: none, shift, crop-flip, or auto, which chooses by the
+    channels of the images; in Python also a function of a batch"""
     averaging: float | None = 0.99
     """decay per batch of the averaged weights used for predictions; 0 for no averaging"""
     renormalise: bool | None = True

@@ -224,9 +224,9 @@ def _find(name_or_path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
         return given, known[given]
     path = Path(given)
     if path.suffix != ".toml":
+        names = [*known, "all", "rivals", "real-streams"]
         raise ValueError(
-            f"there is no experiment {given!r}{nearest(given, [*known, 'all', 'rivals'])}; one of your own is a file "
-            "*.toml"
+            f"there is no experiment {given!r}{nearest(given, names)}; one of your own is a file *.toml"
         )
     if not path.is_file():
         raise ValueError(

@@ -6,7 +6,9 @@ from typing import Any
 
 from everlearn.service.wire import JSON, NPY, SAFETENSORS
 
-__all__ = ["answers", "body"]
+__all__ = ["SUGGEST", "SUGGESTED", "answers", "body"]
+
+SUGGESTED = 10  # samples, by default
 
 LABEL = {"description": "a string, number, boolean, null, or a list of these", "example": "cat"}
 LABELS = {"type": "array", "items": LABEL, "example": ["cat", "dog"]}
@@ -35,6 +37,11 @@ FIELDS: dict[str, dict[str, Any]] = {
     "y": LABELS | {"description": "one label per sample"},
     "ids": IDS,
     "t": {"type": "integer", "description": "the task, for learners that need it"},
+    "sample_weight": {
+        "type": "array",
+        "items": {"type": "number"},
+        "description": "how much each sample counts in the loss; 1 by default, 0 leaves it out",
+    },
     "label": LABEL,
     "rebuild": {"type": "boolean", "description": "train a fresh network from the memory that remains"},
     "min_position": {"type": "integer", "description": "wait for a snapshot with at least this position"},
@@ -74,3 +81,16 @@ def body(*names: str, answer: dict[str, Any]) -> dict[str, Any]:
             "schema": file | {"description": "the tensor x; the other fields are in the metadata, as JSON"}
         }
     return {"requestBody": {"required": True, "content": content}, **answers(answer)}
+
+
+SUGGEST = {
+    "parameters": [
+        {
+            "name": "n",
+            "in": "query",
+            "schema": {"type": "integer", "minimum": 0, "default": SUGGESTED},
+            "description": "how many ids at most",
+        }
+    ],
+    **answers({"ids": ["a-3", "a-1"], "position": 7}),
+}

@@ -147,8 +147,12 @@ class RemoteLive:
         """The last wrong answers."""
         return list(self._read("mistakes"))
 
-    def _read(self, method: str) -> Any:
-        return self._call(lambda actor: actor.read.remote(method))
+    def suggest(self, n: int) -> list[Any]:
+        """The waiting samples whose labels would teach most."""
+        return list(self._read("suggest", n))
+
+    def _read(self, method: str, *args: Any) -> Any:
+        return self._call(lambda actor: actor.read.remote(method, *args))
 
     def consumed(self) -> dict[str, Any]:
         """What became of the messages of the learner's source."""

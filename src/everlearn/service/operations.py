@@ -89,13 +89,21 @@ class Operations(ABC):
     # Changes.
 
     def observe(
-        self, x: Any, y: Any, ids: Any = None, *, t: int | None = None, request_id: str | None = None
+        self,
+        x: Any,
+        y: Any,
+        ids: Any = None,
+        *,
+        t: int | None = None,
+        sample_weight: Any = None,
+        request_id: str | None = None,
     ) -> Any:
-        """Learn from a batch; returns the position after it."""
+        """Learn from a batch; returns the position after it. sample_weight: how much each sample counts."""
         fields = {
             "y": _labels(y, "y"),
             "ids": None if ids is None else _labels(ids, "ids"),
             "t": t,
+            "sample_weight": None if sample_weight is None else as_list(sample_weight, "sample_weight"),
             "request_id": request_id or _request_id(),
         }
         return self._send(self._request("observe", fields, x, self._moved))
@@ -174,6 +182,10 @@ class Operations(ABC):
         return self._send(
             self._request("predict", fields, x, lambda answer: as_given(answer["probabilities"], x))
         )
+
+    def suggest(self, n: int = 10) -> Any:
+        """The ids of the n waiting samples whose labels would teach the model most, the best first."""
+        return self._send(self._get(f"suggest?n={n}", lambda answer: decode_labels(answer["ids"])))
 
     def classes(self) -> Any:
         """The labels seen so far, in the order first seen."""

@@ -61,9 +61,9 @@ class LearnerActor:
         """Make a change; returns its result and the position after it."""
         return getattr(self._live, method)(*args, **kwargs), self._live.position
 
-    def read(self, method: str) -> Any:
+    def read(self, method: str, *args: Any) -> Any:
         """The result of a method that changes nothing."""
-        return getattr(self._live, method)()
+        return getattr(self._live, method)(*args)
 
     def consumed(self) -> dict[str, Any] | None:
         """What became of the messages of its source, if it has one."""

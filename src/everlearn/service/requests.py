@@ -134,6 +134,15 @@ class Fields:
             raise wire.WireError(f"{name} must be a whole number")
         return value
 
+    def numbers(self, name: str) -> list[float] | None:
+        """A list of numbers, if it is given."""
+        values = self._values.get(name)
+        if values is not None and not (
+            isinstance(values, list) and all(type(value) in (int, float) for value in values)
+        ):
+            raise wire.WireError(f"{name} must be a list of numbers")
+        return values
+
     def text(self, name: str) -> str | None:
         """A string, if it is given."""
         value = self._values.get(name)

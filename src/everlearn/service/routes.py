@@ -12,25 +12,27 @@ from fastapi import APIRouter, Depends, HTTPException, Request
 from starlette.responses import Response
 
 from everlearn.live import LiveSnapshot
+from everlearn.memory.labels import shortened
 from everlearn.messages import nearest
-from everlearn.service.bodies import answers, body
+from everlearn.service.bodies import SUGGEST, SUGGESTED, answers, body
 from everlearn.service.requests import read_fields
 from everlearn.service.security import needs
 from everlearn.service.served import ServedModel
 from everlearn.service.view import history_of, input_of, status_of
-from everlearn.service.wire import encode_labels
+from everlearn.service.wire import WireError, encode_labels
 
 __all__ = ["model_of", "router"]
 
 router = APIRouter()
 # The fields of the operations that have samples.
-OBSERVE = ("x", "y", "ids", "t", "columns", "categories", "request_id")
+OBSERVE = ("x", "y", "ids", "t", "sample_weight", "columns", "categories", "request_id")
 PREDICT = ("x", "columns", "categories", "min_position", "probabilities")
 ASK = ("ids", "x", "columns", "categories", "confidences", "request_id")
 INPUT = {
     "columns": [{"name": "amount", "categories": None}, {"name": "country", "categories": ["NO", "IT"]}],
     "shape": [33],
     "type": "float32",
+    "encoder": None,
     "missing_labels": "refuse",
     "position": 7,
 }
@@ -80,9 +82,10 @@ async def observe(request: Request) -> Response:
     model = model_of(request)
     fields = await read_fields(request, model.limits, OBSERVE)
     x, y = fields.samples(model), fields.labels("y", model)
-    ids, t, request_id = fields.optional_labels("ids"), fields.whole("t"), fields.text("request_id")
+    ids, t, weights = fields.optional_labels("ids"), fields.whole("t"), fields.numbers("sample_weight")
+    request_id = fields.text("request_id")
 
-    _, position = await model.change(lambda: model.observe(x, y, ids, t, request_id))
+    _, position = await model.change(lambda: model.observe(x, y, ids, t, weights, request_id))
     return answer({"position": position, "samples": len(y)})
 
 
@@ -219,6 +222,16 @@ async def classes(request: Request) -> Response:
             "position": snapshot.position,
         }
     )
+
+
+@router.get("/suggest", dependencies=learns, openapi_extra=SUGGEST)
+async def suggest(request: Request) -> Response:
+    """The ids of the waiting samples whose labels would teach the model most, the best first."""
+    model, given = model_of(request), request.query_params.get("n", str(SUGGESTED))
+    if not (given.isascii() and given.isdigit() and len(given) < 10):
+        raise WireError(f"n must be a number of samples, not {shortened(given)}")
+    ids, position = await model.predict(lambda _: model.live.suggest(int(given)))
+    return answer({"ids": encode_labels(ids), "position": position})
 
 
 @router.get("/input", dependencies=either, openapi_extra=answers(INPUT))

@@ -130,11 +130,12 @@ class ServedModel:
         y: Sequence[Label],
         ids: Any,
         t: int | None,
+        sample_weight: list[float] | None,
         request_id: str | None,
     ) -> None:
         """Predict a batch, then learn from it."""
         predicted = self._tested(x[:TESTED])
-        self.live.observe(x, y, ids, t=t, request_id=request_id)
+        self.live.observe(x, y, ids, t=t, sample_weight=sample_weight, request_id=request_id)
         if request_id is None or request_id not in self._requests:
             if request_id is not None:
                 self._requests.append(request_id)

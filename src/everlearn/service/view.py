@@ -292,7 +292,7 @@ def _drawn(sample: NDArray[Any], width: int | None) -> dict[str, Any]:
 
 
 def _planes(sample: NDArray[Any], width: int | None) -> NDArray[Any] | None:
-    """The sample as an image `[planes, height, width]`, if it looks like one."""
+    """The sample as an image `[channels, height, width]`, if it looks like one."""
     if sample.ndim == 3 and sample.shape[0] in (1, 3) and min(sample.shape[1:]) >= 8:
         return sample
     if sample.ndim == 2 and min(sample.shape) >= 8:

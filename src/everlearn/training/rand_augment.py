@@ -25,7 +25,7 @@ OPERATIONS = (
 def rand_augment(images: Tensor, operations: Tensor, signs: Tensor, strength: int) -> Tensor:
     """The images after each of these operations, one after the other.
 
-    images: `[images, planes, height, width]`, with values from 0 to 1; if there are others, black and white are the
+    images: `[images, channels, height, width]`, with values from 0 to 1; if there are others, black and white are the
     smallest and the largest value of all. operations: indices in `OPERATIONS`, `[n]`. signs: 0 or 1, for those that
     go both ways, `[n]`. strength: from 0 to 30.
 
@@ -124,7 +124,7 @@ def _stretched(images: Tensor) -> Tensor:
 
 def _equalised(images: Tensor) -> Tensor:
     """The values of each plane in equal shares, by the histogram of its bytes."""
-    values = (images * 255).round().long().clamp(0, 255).flatten(2)  # [images, planes, pixels]
+    values = (images * 255).round().long().clamp(0, 255).flatten(2)  # [images, channels, pixels]
     counts = values.new_zeros(*values.shape[:2], 256).scatter_add(2, values, torch.ones_like(values))
     last = (counts > 0).long().cumsum(2).argmax(2, keepdim=True)  # the largest value there is
     step = (counts.sum(2, keepdim=True) - counts.gather(2, last)) // 255

@@ -54,7 +54,7 @@ class StrongViews(Change):
 
     A crop has an area between the recipe's and 1, and a ratio of its sides between 3/4 and 4/3 with which it fits
     into the image; it is resized with bilinear interpolation. Colours change in the order brightness, contrast,
-    saturation, hue, and only where an image has three planes. One number per image has all its random choices, as
+    saturation, hue, and only where an image has three channels. One number per image has all its random choices, as
     digits of different bases.
 
     shape: of one image, `[..., height, width]`; or flat, with `width` given.
@@ -159,7 +159,7 @@ def _turn_hue(images: Tensor, turn: Tensor) -> Tensor:
 
 
 def inner_flips(x: Tensor) -> Tensor:
-    """The images, then all of them mirrored: `[2 · images, ...]`, for images of `[planes, height, width]`.
+    """The images, then all of them mirrored: `[2 · images, ...]`, for images of `[channels, height, width]`.
 
     >>> inner_flips(torch.arange(4).view(1, 1, 2, 2)).flatten(1)
     tensor([[0, 1, 2, 3],
@@ -171,7 +171,7 @@ def inner_flips(x: Tensor) -> Tensor:
 def inner_rotations(x: Tensor) -> Tensor:
     """Each image with its left half, its right half, both or neither turned by 180°, in all rotations of the whole.
 
-    `[16 · images, ...]` for square images `[planes, height, width]`; `[8 · images, ...]` for others, which have two
+    `[16 · images, ...]` for square images `[channels, height, width]`; `[8 · images, ...]` for others, which have two
     rotations of the same shape.
 
     >>> inner_rotations(torch.zeros(2, 3, 4, 4)).shape

@@ -42,7 +42,7 @@ def image_size(what: str, shape: tuple[int, ...], width: int | None = None) -> t
         return shape[0] // width, width
     if len(shape) == 3 and shape[2] <= 4 < min(shape[:2]):
         raise ValueError(
-            f"{what} takes images [planes, height, width], and {list(shape)} looks like [height, width, planes]: "
+            f"{what} takes images [channels, height, width], and {list(shape)} looks like [height, width, channels]: "
             "transpose them with x.movedim(-1, 1)"
         )
     if width is None and len(shape) >= 2:
@@ -138,7 +138,7 @@ class Views(Change):
     def __call__(self, x: Tensor, numbers: Tensor) -> Tensor:
         """Each image in the view of its number."""
         planes = math.prod(x.shape[1:]) // self._pixels
-        places = self._table[numbers].long()[:, None].expand(-1, planes, -1)  # [images, planes, pixels]
+        places = self._table[numbers].long()[:, None].expand(-1, planes, -1)  # [images, channels, pixels]
         seen = pad(x.reshape(len(x), planes, self._pixels), (0, 1)).gather(2, places)
         return seen.view(x.shape)
 
@@ -146,7 +146,8 @@ class Views(Change):
 class Colours(Change):
     """Each image with its brightness, contrast and saturation multiplied by 1 ± up to `reach`.
 
-    Contrast is about the image's mean, saturation about the mean over its planes, if it is `[planes, height, width]`.
+    Contrast is about the image's mean, saturation about the mean over its channels, if it is
+    `[channels, height, width]`.
     Nothing is cut off at black or white: it is not known where these are in samples that come scaled.
 
     >>> colours = Colours(0.5)

@@ -17,7 +17,7 @@ def warped(images: Tensor, rows: Sequence[Tensor], mode: str = "bilinear", outsi
     The pixel at (x, y) comes from (a x + b y + c, d x + e y + f), in units in which the image reaches from -1 to 1.
     There is no matrix product: it may round differently in a CUDA graph, and the nearest pixel would be another one.
 
-    images: `[images, planes, height, width]`. rows: a, b, c, d, e and f, `[images]` or `[1]` each.
+    images: `[images, channels, height, width]`. rows: a, b, c, d, e and f, `[images]` or `[1]` each.
     mode, outside: of interpolation, and of what lies outside, as in `torch.nn.functional.grid_sample`.
 
     >>> nothing, one = torch.zeros(1), torch.ones(1)
