@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from everlearn import stream
 from everlearn.cli import main
 from everlearn.experiments.command import command
 from everlearn.experiments.store import Store
@@ -30,6 +31,16 @@ def points(seed, validation=False, class_order="sorted"):
     labels = np.arange(80) % 4
     x = np.random.default_rng(0).normal(0, 1, (80, 5)).astype("float32") + labels[:, None]
     return split(x, labels, tasks=2, validation=validation, class_order=class_order, seed=seed)
+
+def otherwise(seed, batch_size=32, scenario="blurry", **options):
+    made = points(seed)
+    made.name = f"{batch_size} {scenario} {sorted(options)}"
+    return made
+
+def needed(seed, batch_size):
+    made = points(seed)
+    made.name = str(batch_size)
+    return made
 
 def lowest(history):
     return min(each.accuracy for each in history)
@@ -146,3 +157,10 @@ def test_a_file_with_a_wrong_name_says_where(capsys: pytest.CaptureFixture[str])
         "points.toml, panel 'Accuracy, %', row 'mine', column 'points': there is no stream 'own_parts:poits'"
         in said
     )
+
+
+def test_a_function_gets_the_options_of_the_run_whatever_its_own_defaults_are() -> None:
+    assert stream("own_parts:otherwise", seed=0).name == "10 split []"
+    assert stream("own_parts:otherwise", seed=0, batch_size=16, scenario="recurring").name == "16 recurring []"
+    assert stream("own_parts:otherwise", seed=0, batch_size=10, scenario="split").name == "10 split []"
+    assert stream("own_parts:needed", seed=0).name == "10"

@@ -111,6 +111,25 @@ def test_means_of_the_memory_are_used_for_as_many_batches_as_the_setting_says(tm
     assert learner.predict_proba(x).shape == learner.snapshot().predict_proba(x).shape == (8, 5)
 
 
+@pytest.mark.parametrize("asked", [[], [0], [3, 4, 11], list(range(20))])
+def test_means_for_several_batches_do_not_depend_on_when_somebody_asked(asked):
+    def learnt(asked):
+        learner = CoPE("mlp", memory_size=10, hidden=8, recalibrate=True, recalibrate_every=5, device="cpu")
+        generator = torch.Generator().manual_seed(0)
+        for batch in range(20):
+            learner.observe(torch.randn(4, 3, generator=generator), [0, 1, 2, 3])
+            if batch in asked:
+                learner.predict(torch.ones(1, 3))
+            if batch == 8:
+                learner.alarm()
+            if batch == 12:
+                learner.forget(3)
+        return learner
+
+    x = torch.randn(30, 3, generator=torch.Generator().manual_seed(1))
+    assert (learnt(asked).predict_proba(x) == learnt([19]).predict_proba(x)).all()
+
+
 def test_a_batch_is_never_replayed_beside_itself():
     learner = CoPE("mlp", memory_size=10, hidden=4, embedding=3, device="cpu")
     met = []

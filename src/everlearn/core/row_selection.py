@@ -39,6 +39,11 @@ def labels_of(learner: Learner, y: Any, where: str) -> list[Label]:
     return labels
 
 
+def counts(learner: Learner, label: Label) -> bool:
+    """Whether a sample with this label is learnt: None is no label where `missing_labels` is "skip"."""
+    return label is not None or learner.settings.missing_labels != "skip"
+
+
 def _with_none(y: Any) -> list[Any]:
     """Labels with None for each that is missing; empty if there are none."""
     if len(shape_of(y)) > 1 or getattr(y, "ndim", 1) == 0:  # such as a DataFrame; a single value

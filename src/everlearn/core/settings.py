@@ -139,8 +139,9 @@ class ReplaySettings(Settings):
     replayed: int | None = None
     """exemplars replayed in each iteration; by default as many as the batch has samples"""
     augmentation: str = "none"
-    """a random view of every image in each iteration: none, shift, affine, crop-flip, strong, crop-flip-grey, crop-grey,
-    large-crop-grey, large-crop-flip; auto chooses by the channels; in Python, also a function of a batch"""
+    """a random view of every image in each iteration: none, shift, affine, crop-flip, strong, crop-flip-grey,
+    crop-grey, large-crop-grey, large-crop-flip; auto chooses by the channels; in Python, also a function of a
+    batch"""
     width: int | None = None
     """the width of the images in pixels, where grey ones come flat and are augmented, coloured or mirrored"""
     colour: float = 0.0

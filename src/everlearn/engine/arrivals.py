@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from everlearn.checkpoint import CheckpointError
 from everlearn.engine.preconditions import StreamError, stream_failed
-from everlearn.streams.base import Batch, Stream
+from everlearn.streams.base import Batch, Stream, sample_count
 
 __all__ = ["Arrival", "Arrivals"]
 
@@ -52,7 +52,7 @@ class Arrivals:
         while self.limit is None or samples < self.limit:
             try:
                 batch = next(batches)
-                samples += len(batch.x)
+                samples += sample_count(batch.x)
             except StopIteration:
                 break
             except CheckpointError:

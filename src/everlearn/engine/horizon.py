@@ -8,8 +8,11 @@ from typing import Any
 import torch
 
 from everlearn.core.learner import Learner
-from everlearn.memory.labels import Label, as_labels, decode_label, encode_label
-from everlearn.streams.base import native
+from everlearn.core.row_selection import labels_of
+from everlearn.core.validation import check_samples
+from everlearn.encoders import Features
+from everlearn.memory.labels import Label, decode_label, encode_label
+from everlearn.streams.base import sample_count
 from everlearn.streams.horizon import Horizon
 
 __all__ = ["HorizonMemory"]
@@ -32,14 +35,15 @@ class HorizonMemory:
         self._batch = 0
         self._revisited = False
 
-    def add(self, x: Any, y: Any, t: Any) -> None:
-        """Add a batch that was observed."""
-        self.samples += len(x)
+    def add(self, learner: Learner, x: Any, y: Any, t: Any) -> None:
+        """Add a batch that the learner observed, as it encodes frames, texts and the like."""
+        self.samples += sample_count(x)
         if self._keeps:
-            self._x.append(torch.as_tensor(native(x)))
-            self._y += as_labels(y)
-            self._t += [t] * len(x)
-            self._batch = max(self._batch, len(x))
+            samples = check_samples(learner, x, "revisit")
+            self._x.append(samples)
+            self._y += labels_of(learner, y, f"{type(learner).__name__}.observe")
+            self._t += [t] * len(samples)
+            self._batch = max(self._batch, len(samples))
 
     def over(self, transition: bool = False) -> bool:
         """Whether the horizon ends here. transition: whether a task has just ended."""
@@ -56,7 +60,9 @@ class HorizonMemory:
             x = torch.cat(self._x)
             for part in self.parts(by_task="t" in learner.needs):
                 tasks = {self._t[place] for place in part.tolist()}
-                learner.revisit(x[part], self.labels_at(part), tasks.pop() if len(tasks) == 1 else None)
+                task = tasks.pop() if len(tasks) == 1 else None
+                samples = x[part] if learner.encoder is None else Features(x[part])
+                learner.revisit(samples, self.labels_at(part), task)
                 progress(len(part))
         learner.end_horizon()
         self._clear()

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
 from everlearn.core.learner import Learner
+from everlearn.core.row_selection import counts, labels_of
 from everlearn.engine.arrivals import Arrival, Arrivals
 from everlearn.engine.checkpoints import RunCheckpoint
 from everlearn.engine.clock import Clock
@@ -21,9 +22,9 @@ from everlearn.engine.task_inference import Novelty
 from everlearn.engine.timing import Stopwatch
 from everlearn.engine.tracking import Tracking, as_trackers
 from everlearn.evaluation.evaluator import Evaluator
-from everlearn.memory.labels import as_labels
+from everlearn.memory.labels import Label
 from everlearn.streams import as_stream
-from everlearn.streams.base import Batch
+from everlearn.streams.base import Batch, sample_count
 from everlearn.streams.horizon import Horizon
 from everlearn.streams.paradigms import Paradigm
 from everlearn.streams.paradigms import paradigm as paradigm_by_name
@@ -180,7 +181,7 @@ class Run:
         x, y, _ = arrival.batch
         t = arrival.t
         if self.task_inference is not None:
-            t = self.task_inference.identify(as_labels(y), correct)
+            t = self.task_inference.identify(self._labels(y), correct)
         if is_transition(self.t, t) and self.horizon.over(transition=True):
             self._end_horizon()
         self.t = t
@@ -188,6 +189,11 @@ class Run:
         with self._naming_batch(arrival.number), self._working():
             self.learner.observe(x, y, t)
         self.after_batch(arrival.batch, arrival.samples)
+
+    def _labels(self, y: Any) -> list[Label]:
+        """The labels of a batch, without those that are missing and skipped."""
+        labels = labels_of(self.learner, y, f"{type(self.learner).__name__}.observe")
+        return [label for label in labels if counts(self.learner, label)]
 
     def before_batch(self, batch: Batch) -> None:
         """Evaluate if this batch belongs to another task than the last one."""
@@ -203,10 +209,10 @@ class Run:
         samples: how many had arrived with the batch; by default all that have arrived.
         """
         self.monitor.batch_learnt(samples or self.arrived, self.arrived)
-        self.horizon.add(batch.x, batch.y, self.t)
+        self.horizon.add(self.learner, batch.x, batch.y, self.t)
         if self.horizon.over():
             self._end_horizon()
-        self.progress(len(batch.x))
+        self.progress(sample_count(batch.x))
         due = self.evaluator.due(self.learner.batches, transition=False)
         if due:
             self._evaluate()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from everlearn.core.learner import Learner
+from everlearn.core.row_selection import counts, labels_of
 from everlearn.engine.result import Embedding
 from everlearn.engine.timing import Stopwatch
 from everlearn.evaluation.evaluator import Evaluator
@@ -64,20 +65,20 @@ class Monitor:
     def predict(self, learner: Learner, batch: Batch, arrived: int) -> list[bool]:
         """Test, then train: which samples of a batch are predicted correctly before it is learnt.
 
-        arrived: how many samples have arrived, this batch included.
+        Samples without a label that the learner skips are left out. arrived: how many samples have arrived, this
+        batch included.
         """
-        truth = as_labels(batch.y)
-        correct = [False] * len(truth)
-        if learner.classes:
-            predicted = learner.predict(batch.x)
-            correct = [guess == label for guess, label in zip(predicted, truth, strict=False)]
+        truth = labels_of(learner, batch.y, f"{type(learner).__name__}.observe")
+        counted = [place for place, label in enumerate(truth) if counts(learner, label)]
+        predicted = learner.predict(batch.x) if learner.classes else []
+        correct = [place < len(predicted) and predicted[place] == truth[place] for place in counted]
         self.correct.append(sum(correct))
-        self.sizes.append(len(truth))
+        self.sizes.append(len(correct))
         if self.detector is not None:
-            for place, is_correct in enumerate(correct):
+            for place, is_correct in zip(counted, correct, strict=True):
                 self.detector.update(0 if is_correct else 1)
                 if self.detector.drift_detected:
-                    self.changes.append(arrived - len(correct) + place + 1)
+                    self.changes.append(arrived - len(truth) + place + 1)
         return correct
 
     def batch_learnt(self, samples: int, arrived: int) -> None:

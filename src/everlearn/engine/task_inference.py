@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from everlearn.memory.labels import Label
 
@@ -29,7 +29,7 @@ class Novelty:
         self._since_new = 0
         self._reset()
 
-    def identify(self, labels: Sequence[Label], correct: Iterable[bool] | None) -> int:
+    def identify(self, labels: Sequence[Label], correct: Sequence[bool] | None) -> int:
         """The t of this batch. correct: which of its samples were predicted correctly before it was learnt."""
         new = not self._seen.issuperset(labels)
         self._seen.update(labels)
@@ -38,7 +38,7 @@ class Novelty:
             if self._since_new > self.patience:
                 self._next()
             self._since_new = 0
-        elif correct is not None and self._since_new > self.patience and self._rises(correct):
+        elif correct and self._since_new > self.patience and self._rises(correct):
             self._next()
         return self.t
 
@@ -49,9 +49,8 @@ class Novelty:
     def _reset(self) -> None:
         self._batches, self._mean, self._sum, self._least = 0, 0.0, 0.0, 0.0
 
-    def _rises(self, correct: Iterable[bool]) -> bool:
-        hits = list(correct)
-        error = 1 - sum(hits) / len(hits)
+    def _rises(self, correct: Sequence[bool]) -> bool:
+        error = 1 - sum(correct) / len(correct)
         self._batches += 1
         self._mean += (error - self._mean) / self._batches
         self._sum += error - self._mean - self.slack

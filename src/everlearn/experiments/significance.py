@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
@@ -32,18 +33,17 @@ class Difference(NamedTuple):
 
 
 def summary(values: Sequence[float]) -> Summary | None:
-    """Mean and unbiased standard deviation; None of no values.
+    """Mean and unbiased standard deviation; None of no values. NaN, as of a run without tests, is left out.
 
-    >>> summary([90, 92]), summary([90]), summary([])
+    >>> summary([90, 92]), summary([90, float("nan")]), summary([])
     (Summary(mean=91.0, std=1.4142135623730951, n=2), Summary(mean=90.0, std=None, n=1), None)
     """
-    if not values:
-        return None
-    return Summary(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+    found = [value for value in values if not math.isnan(value)]
+    return Summary(fmean(found), stdev(found) if len(found) > 1 else None, len(found)) if found else None
 
 
 def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> Difference | None:
-    """The paired t-test over the seeds that both have; None where they share fewer than two.
+    """The paired t-test over the seeds for which both have a number; None where these are fewer than two.
 
     A seed fixes subset, order and initialisation, so runs of the same seed belong together.
 
@@ -51,7 +51,7 @@ def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> Difference
     >>> f"{found.mean:.1f} in [{found.low:.1f}, {found.high:.1f}], p = {found.p:.3f}, n = {found.n}"
     '2.0 in [1.1, 2.9], p = 0.011, n = 3'
     """
-    seeds = sorted(ours.keys() & others.keys())
+    seeds = sorted(seed for seed in ours.keys() & others.keys() if not math.isnan(ours[seed] - others[seed]))
     differences = summary([ours[seed] - others[seed] for seed in seeds])
     if differences is None or differences.std is None:
         return None

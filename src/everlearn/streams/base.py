@@ -29,6 +29,18 @@ def native(x: Any) -> Any:
     return x
 
 
+def sample_count(x: Any) -> int:
+    """The number of samples; sparse rows have no length, but a shape.
+
+    >>> sample_count(["a text", "another"]), sample_count(np.zeros((3, 2)))
+    (2, 3)
+    """
+    try:
+        return len(x)
+    except TypeError:
+        return int(x.shape[0])
+
+
 class Batch(NamedTuple):
     """The samples that arrive together.
 

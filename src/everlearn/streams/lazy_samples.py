@@ -155,8 +155,21 @@ class _Batches:
 
 
 def rows(x: Any, chosen: Sequence[int]) -> Any:
-    """These samples; of lazy ones, lazily."""
-    return x.subset(list(chosen)) if isinstance(x, LazySamples) else torch.as_tensor(x)[chosen]
+    """These samples, as the kind that they are; of lazy ones, lazily.
+
+    >>> rows(["a text", "another", "a third"], [0, 2])
+    ['a text', 'a third']
+    """
+    places = list(chosen)
+    if isinstance(x, LazySamples):
+        return x.subset(places)
+    if hasattr(x, "iloc"):  # pandas
+        return x.iloc[places]
+    if isinstance(x, list | tuple):
+        return [x[place] for place in places]
+    return (x.tocsr() if hasattr(x, "tocsr") else x)[
+        places
+    ]  # an array, a tensor, polars, sparse rows of scipy
 
 
 def sample_chunks(x: Any) -> Iterator[Any]:

@@ -46,10 +46,14 @@ def _checked(make: Any, name: str) -> Callable[..., Any]:
 def open_own(make: Callable[..., Any], name: str, seed: int, options: Mapping[str, Any]) -> Stream:
     """The stream that a function returns for this seed.
 
-    options: those of a stream; each one that is not the default must be a parameter of the function.
+    options: those of a stream, None where they are not given; each one that is not the default must be a parameter of
+    the function. A parameter with a default of its own gets the option all the same, so that a run is what its record
+    says.
     """
     given = {
-        option: value for option, value in options.items() if value is not None and value != DEFAULTS[option]
+        option: value
+        for option, value in options.items()
+        if value is not None and (value != DEFAULTS[option] or _has_other_default(make, option, value))
     }
     for option in given:
         if not accepts(make, option):
@@ -61,6 +65,15 @@ def open_own(make: Callable[..., Any], name: str, seed: int, options: Mapping[st
     if isinstance(made, type(None)):
         raise ValueError(f"the function of the stream {name!r} returns None; it must return a stream")
     return as_stream(made, name=name)
+
+
+def _has_other_default(function: Callable[..., Any], parameter: str, value: Any) -> bool:
+    """Whether a function has a parameter of this name that would not be this value if it were left out."""
+    try:
+        by_name = inspect.signature(function).parameters.get(parameter)
+    except (TypeError, ValueError):
+        return False
+    return by_name is not None and accepts(function, parameter) and by_name.default != value
 
 
 def accepts(function: Callable[..., Any], parameter: str) -> bool:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import DataLoader, Dataset
 
 from everlearn.encoders import as_encoder
-from everlearn.streams.base import Batch, Stream, Tests
+from everlearn.streams.base import Batch, Stream, Tests, sample_count
 from everlearn.streams.encoded import encoded
 
 __all__ = ["UserStream", "as_stream", "as_tests"]
@@ -54,7 +53,7 @@ def as_stream(
     size = samples = None
     if _is_pair(source):
         x, y = source
-        source, size, samples = _BatchedArrays(x, y, batch_size), batch_size, len(x)
+        source, size, samples = _BatchedArrays(x, y, batch_size), batch_size, sample_count(x)
     elif isinstance(source, Dataset):
         samples = len(source) if hasattr(source, "__len__") else None
         source, size = DataLoader(source, batch_size), batch_size
@@ -133,6 +132,12 @@ class UserStream(Stream):
         self._tells_t = bool(self._tells_t)  # an empty stream tells nothing
 
     def _batch(self, item: Any, number: int) -> Batch:
+        if isinstance(item, Mapping):
+            x, y, *_ = [*map(repr, item), "'x'", "'y'"]
+            raise ValueError(
+                f"batch {number} of the stream {self.name!r} is a dict, but a tuple (x, y) or (x, y, t) was "
+                f"expected: give ((batch[{x}], batch[{y}]) for batch in batches)"
+            )
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
             raise ValueError(
                 f"batch {number} of the stream {self.name!r} is {_kind(item)}, "
@@ -190,17 +195,19 @@ class _BatchedArrays:
     """A pair of arrays, split into batches."""
 
     def __init__(self, x: Any, y: Any, batch_size: int) -> None:
-        if len(x) != len(y):
+        self.samples = sample_count(x)
+        if self.samples != len(y):
             raise ValueError(
-                f"x has {len(x)} samples but y has {len(y)} labels; pass one label for each sample"
+                f"x has {self.samples} samples but y has {len(y)} labels; pass one label for each sample"
             )
-        self.x, self.y, self.batch_size = x, y, batch_size
+        self.x = x.tocsr() if hasattr(x, "tocsr") else x  # the sparse rows that can be sliced
+        self.y, self.batch_size = y, batch_size
 
     def __len__(self) -> int:
-        return math.ceil(len(self.x) / self.batch_size)
+        return math.ceil(self.samples / self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        for start in range(0, len(self.x), self.batch_size):
+        for start in range(0, self.samples, self.batch_size):
             part = slice(start, start + self.batch_size)
             yield self.x[part], self.y[part]
 
@@ -212,19 +219,35 @@ def _put_back(first: Batch, rest: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def _is_pair(value: Any) -> bool:
-    """Whether it is a pair of samples and labels, rather than batches."""
-    return (
-        isinstance(value, tuple | list)
-        and len(value) == 2
-        and isinstance(value[0], np.ndarray | torch.Tensor)
-    )
+    """Whether it is a pair of samples and labels, rather than batches.
+
+    >>> _is_pair(([[1.0, 2.0], [3.0, 4.0]], ["a", "b"])), _is_pair([([[1.0]], ["a"]), ([[2.0]], ["b"])])
+    (True, False)
+    """
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        return False
+    x, y = value
+    if not isinstance(x, list | tuple):
+        return hasattr(type(x), "shape")  # an array, a tensor, a frame, sparse rows, lazy samples
+    # Of two batches, the second is a pair of samples and labels, not plain labels.
+    labels = getattr(y, "ndim", 0) == 1 or (isinstance(y, list | tuple) and all(map(_is_plain, y)))
+    return isinstance(value, tuple) and labels and len(x) == len(y)
+
+
+def _is_plain(label: Any) -> bool:
+    return label is None or isinstance(label, str | bytes | int | float | np.generic)
 
 
 def as_tests(tests: Sequence[Any]) -> Tests:
     """Held-out samples and labels of each concept, from a pair `(x, y)` or a sequence of such pairs."""
     concepts = [tests] if _is_pair(tests) else list(tests)
     for concept in concepts:
-        if not isinstance(concept, tuple | list) or len(concept) != 2 or len(concept[0]) != len(concept[1]):
+        try:
+            x, y = concept
+            valid = sample_count(x) == len(y)
+        except (TypeError, ValueError, AttributeError):
+            valid = False
+        if not valid or not isinstance(concept, tuple | list):
             raise ValueError("tests must be held-out samples and labels, (x, y), or a sequence of such pairs")
     return tuple((x, y) for x, y in concepts)
 
