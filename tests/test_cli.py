@@ -178,10 +178,16 @@ MISTAKES = {
     "every is a number of batches of at least 1": ["run", "--every", "0"],
     "a memory of 3 has no room for an exemplar of each of 4 classes": ["run", "--memory-size", "3"],
     "everlearn data fetch mnist": ["run", "--stream", "split-mnist", "--data-dir", "/nowhere"],
-    "Perhaps you meant": ["run", "--momentm", "0.9"],
-    "could not convert string to float: 'much'": ["run", "--momentum", "much"],
-    "invalid literal for int() with base 10: 'x'": ["run", "--seeds", "x"],
-    "run everlearn run --learner finetune --help": ["run", "--learner", "finetune", "--temperature", "3"],
+    "there is no option --momentm; did you mean --momentum?": ["run", "--momentm", "0.9"],
+    "--momentum takes a number, not 'much'": ["run", "--momentum", "much"],
+    "--seeds takes a whole number, not 'x'": ["run", "--seeds", "x"],
+    "everlearn: momentum must be between 0 and 1, not 2.0": ["run", "--momentum", "2"],
+    "--seeds needs a value": ["run", "--seeds"],
+    "--infer is one of": ["run", "--infer", "x"],
+    "everlearn observe needs PATH": ["observe"],
+    "there is no option --temperature: `everlearn run --learner finetune --help` lists all": [
+        *("run", "--learner", "finetune", "--temperature", "3")
+    ],
     "device is auto, cpu, cuda, mps or another of torch's, not 'tpu'": ["run", "--device", "tpu"],
     "epochs must be at least 1, not 0": ["run", "--epochs", "0"],
     "/dev/null/runs.sqlite can't be created, since /dev/null is not a folder; name another file with --store, or "

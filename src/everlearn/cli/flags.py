@@ -17,6 +17,26 @@ __all__ = ["as_switches", "in_one_sentence"]
 DRAWN = re.compile(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]")
 
 
+HELP = r"(?:\. For full helptext, (?:run|see):? (.*))?"
+# What the parser says, and how everlearn says it.
+WORDS = (
+    (
+        rf"Unrecognized options: (--[^ ,]+).*? Perhaps you meant: (--[^ ,]+).*?{HELP}",
+        r"there is no option \1; did you mean \2?",
+    ),
+    (rf"Unrecognized options: ([^ ,]+?)(?:, .*?)?{HELP}", r"there is no option \1: `\2` lists all"),
+    (
+        rf"Error parsing (--\S+): invalid literal for int\(\) with base 10: (.*?){HELP}",
+        r"\1 takes a whole number, not \2",
+    ),
+    (rf"Error parsing (--\S+): could not convert string to float: (.*?){HELP}", r"\1 takes a number, not \2"),
+    (rf"Error parsing \S+: (.*?){HELP}", r"\1"),
+    (r"Missing value for argument '([^']+)'.*", r"\1 needs a value"),
+    (r"invalid choice (.*) for argument '([^']+)'. Expected one of \((.*?),?\)", r"\2 is one of \3, not \1"),
+    (rf"Missing from ([a-z ]+): (\S+) (.*?){HELP}", r"\1 needs \2: \3"),
+)
+
+
 def in_one_sentence(parse: Callable[[], Any]) -> Any:
     """The result of a parser; an error of its is a ValueError instead of a box on the terminal and an exit."""
     printed = io.StringIO()
@@ -52,7 +72,7 @@ def as_switches(words: list[str], settings: type[Settings]) -> list[str]:
 
 
 def _sentence(box: str) -> str:
-    """The text in a box of several parts: the first says what is wrong, the last where to find help.
+    """What the text in a box of several parts says.
 
     >>> _sentence("╭─ Error ─╮\\n│ Wrong: 3  │\\n│ ───────── │\\n│ See help  │\\n╰───────────╯")
     'Wrong: 3. See help'
@@ -62,4 +82,21 @@ def _sentence(box: str) -> str:
     _, *lines = [DRAWN.sub("", line).strip() for line in box.strip().splitlines()]
     parts = [" ".join(part.split()) for part in re.split(r"^-*$", "\n".join(lines), flags=re.MULTILINE)]
     sentences = [part.rstrip(".") for part in parts if part and not part.startswith("Argument helptext")]
-    return ". ".join(sentences)
+    return _in_our_words(". ".join(sentences).strip())
+
+
+def _in_our_words(said: str) -> str:
+    """The sentence of the parser, as everlearn would say it.
+
+    >>> _in_our_words("Unrecognized options: --rat, 0.1. Perhaps you meant: --rate FLOAT")
+    'there is no option --rat; did you mean --rate?'
+    >>> _in_our_words("Unrecognized options: --rat, 0.1. For full helptext, run everlearn run --help")
+    'there is no option --rat: `everlearn run --help` lists all'
+    >>> _in_our_words("Error parsing --size: invalid literal for int() with base 10: 'abc'")
+    "--size takes a whole number, not 'abc'"
+    """
+    for pattern, words in WORDS:
+        found = re.fullmatch(pattern, said, re.DOTALL)
+        if found:
+            return found.expand(words)
+    return said
