@@ -125,6 +125,11 @@ PACKAGES = {
             "service.tokens.Tokens",
         ],
     ),
+    "plots": ("Pictures of runs: accuracy, memory, confusion, embeddings, calibration.", ["plots"]),
+    "encoders": (
+        "Pretrained encoders: frozen models that turn a sample into a vector.",
+        ["encoders.base.Encoder", "encoders.base.Features", "encoders.catalogue.as_encoder"],
+    ),
     "adapters": ("Learners as estimators of scikit-learn and River.", ["adapters.sklearn", "adapters.river"]),
 }
 
