@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import httpx
 import numpy as np
@@ -51,7 +52,7 @@ def test_a_position_that_is_not_reached_is_an_error_and_not_tried_again(service,
     with Client(service.url, retries=10**6) as client:
         position = client.observe(X, Y)
         with pytest.raises(
-            ServiceError, match=f"position {position + 5} was not reached within 0.05 seconds"
+            ServiceError, match=f"no change that waits reaches the min_position {position + 5}"
         ):
             client.predict(X, min_position=position + 5)
 
@@ -328,3 +329,22 @@ def test_samples_to_label_are_suggested_as_by_the_live_learner(tmp_path):
         for wrong in ("-1", "many", "1.5", "9" * 30):
             with pytest.raises(ValueError, match="n must be a number of samples"):
                 client.suggest(wrong)
+
+
+@pytest.mark.parametrize("when", ["Wed, 21 Oct 2015 07:28:00 GMT", "0", "soon", "-1", ""])
+def test_a_time_to_wait_may_be_a_date(when):
+    answers = [
+        httpx.Response(503, headers={"Retry-After": when}),
+        httpx.Response(200, json={"classes": ["a"]}),
+    ]
+    transport = httpx.MockTransport(lambda _: answers.pop(0))
+    with Client("http://service", transport=transport) as client:
+        assert client.classes() == ["a"]
+
+
+def test_a_date_in_the_future_is_waited_for_within_bounds():
+    from email.utils import formatdate
+
+    client = Client("http://service")
+    answer = httpx.Response(503, headers={"Retry-After": formatdate(time.time() + 3600, usegmt=True)})
+    assert 10 <= client._wait(0, answer, None) <= 12.5

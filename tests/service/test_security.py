@@ -106,6 +106,22 @@ def test_without_tokens_only_localhost_may_be_named(tmp_path):
             assert service.http.get(f"{service.url}/v1/status", headers={"Host": host}).status_code == status
 
 
+def test_a_page_of_another_site_can_post_nothing(tmp_path):
+    forms = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", "")
+    with running(tmp_path) as service:
+        paths = service.http.get(f"{service.url}/openapi.json").json()["paths"]
+        posts = [path.replace("{model}", "model") for path, methods in paths.items() if "post" in methods]
+        assert "/v1/snapshot" in posts
+        for path in posts:
+            for kind in forms:
+                answer = service.http.post(service.url + path, content=b"{}", headers={"Content-Type": kind})
+                assert answer.status_code == 415, path
+        json_body = {"Content-Type": "application/json"}
+        assert service.http.post(f"{service.url}/v1/snapshot", headers=json_body).status_code == 200
+        answer = service.http.post(f"{service.url}/v1/predict?t=1&t=2", content=b"{}", headers=json_body)
+        assert answer.json()["detail"] == "the query parameter 't' is given twice"
+
+
 def test_every_answer_has_a_policy_without_inline_code_or_other_hosts(guarded):
     service, _ = guarded
     for path in ("/", "/docs", "/v1/status", "/nothing"):

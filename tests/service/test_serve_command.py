@@ -78,7 +78,7 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path):
         (["a", "b"], "are new: create one at a time"),
         (["a/b=c d"], "a model's name has letters"),
         (["a", "--limits.queue", "0"], "queue must be at least 1"),
-        (["a", "--memory-sise", "3"], "Unrecognized"),
+        (["a", "--memory-sise", "3"], "there is no option --memory-sise; did you mean --memory-size?"),
         (["a", "--port", "99999"], "the port must be between 0 and 65535, not 99999"),
         (["a", "--port", "-5"], "the port must be between 0 and 65535, not -5"),
     ],

@@ -175,6 +175,7 @@ def test_input_says_what_the_model_takes(tmp_path):
             "columns": None,
             "shape": None,
             "type": None,
+            "encoder": None,
             "missing_labels": "refuse",
             "position": 0,
         }

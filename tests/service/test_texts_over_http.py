@@ -39,8 +39,16 @@ def same(learner, other):
 
 @pytest.mark.parametrize(
     "texts",
-    [TEXTS, tuple(TEXTS), np.array(TEXTS), np.array(TEXTS, object), pd.Series(TEXTS), pl.Series(TEXTS)],
-    ids=["list", "tuple", "array", "array of objects", "pandas", "polars"],
+    [
+        TEXTS,
+        tuple(TEXTS),
+        np.array(TEXTS),
+        np.array(TEXTS, object),
+        np.array(TEXTS, np.dtypes.StringDType()),
+        pd.Series(TEXTS),
+        pl.Series(TEXTS),
+    ],
+    ids=["list", "tuple", "array", "array of objects", "array of strings", "pandas", "polars"],
 )
 def test_texts_of_the_client_teach_as_local_ones_do(tmp_path, texts):
     local = taught_by_texts()
@@ -94,6 +102,16 @@ def test_a_wrong_answer_about_a_text_is_on_the_dashboard(tmp_path):
         client.observe([long, "a <b>card</b>"], ["loan", "loan"])
         values = [each["values"] for each in dashboard_of(service.model)["mistakes"]]
     assert values == ["a <b>card</b>", long[:120] + " …"]
+
+
+def test_the_vector_of_a_text_that_was_asked_is_not_shown(tmp_path):
+    with running(tmp_path, learner=taught_by_texts) as service, Client(service.url) as client:
+        client.observe(TEXTS, LABELS)
+        client.ask(["a"], ["my card"])
+        client.tell(["a"], ["loan"])
+        (shown,) = dashboard_of(service.model)["mistakes"]
+        assert (shown["id"], shown["label"], shown["answer"]) == ("a", "loan", "card")
+        assert not {"values", "picture"} & set(shown)
 
 
 class Letters:

@@ -99,3 +99,29 @@ def test_a_safetensors_body_of_another_type_is_refused():
 def test_a_json_body_that_is_no_batch_is_refused(body, sentence):
     with pytest.raises(wire.WireError, match=sentence):
         wire.decode(body, wire.JSON, {})
+
+
+TWICE = [
+    (b'{"y": ["a"], "y": ["b"]}', wire.JSON, {}, "the body is not valid JSON: the name 'y' appears twice"),
+    (b'{"x": [{"a": 1, "a": 2}]}', wire.JSON, {}, "the body is not valid JSON: the name 'a' appears twice"),
+    (b'{"y": [{"bytes": "00", "bytes": "ff"}]}', wire.JSON, {}, "the name 'bytes' appears twice"),
+    (npy(np.zeros((1, 2))), wire.NPY, {"x": "[[1, 2]]"}, "the field 'x' is given twice"),
+    (
+        wire.encode_arrays(np.zeros((1, 2)), {"y": [1]}),
+        wire.SAFETENSORS,
+        {"y": "[2]"},
+        "the field 'y' is given",
+    ),
+    (
+        wire.encode_arrays(np.zeros((1, 2)), {"x": [[1, 2]]}),
+        wire.SAFETENSORS,
+        {},
+        "the field 'x' is given twice",
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "kind", "query", "sentence"), TWICE)
+def test_what_is_given_twice_is_refused(content, kind, query, sentence):
+    with pytest.raises(wire.WireError, match=sentence):
+        wire.decode(content, kind, query)

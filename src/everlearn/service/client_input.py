@@ -105,7 +105,9 @@ def _texts(x: Any) -> list[str] | None:
     (['a card', 'a loan'], None)
     """
     kind = getattr(x, "dtype", None)
-    if getattr(kind, "kind", None) not in ("U", "O") and str(kind) != "String":  # numpy and pandas; polars
+    if (
+        getattr(kind, "kind", None) not in ("U", "T", "O") and str(kind) != "String"
+    ):  # numpy and pandas; polars
         return None
     values = x.tolist() if hasattr(x, "tolist") else list(x)
     return [str(value) for value in values] if all(isinstance(value, str) for value in values) else None

@@ -18,7 +18,7 @@ from everlearn.service.wire import as_samples, decode_labels, samples_in
 __all__ = ["Consumer"]
 
 WAIT = 0.5  # seconds that a read waits for messages
-PAUSE = 2.0  # seconds before a source or a disk that failed is tried again
+PAUSE = 2.0  # seconds before what failed is tried again
 
 
 class Consumer:
@@ -27,7 +27,7 @@ class Consumer:
     A message with x and y is observed, one with x and id is asked, one with id and y is told. Consecutive messages of
     one kind become batches of at most `batch_size`. A message that can't be applied is skipped and counted.
 
-    applied, skipped: messages since the start. error: why the source or the disk fails now, or None.
+    applied, skipped: messages since the start. error: why messages can't be read or applied now, or None.
     """
 
     def __init__(self, live: Live, source: Source, batch_size: int = 10) -> None:
@@ -35,7 +35,7 @@ class Consumer:
         self.applied = self.skipped = 0
         self.last_skipped: str | None = None  # why
         self.error: str | None = None
-        self._position: Any = live.sources.get(source.name)
+        self._position: Any = live.sources.get(source.name)  # after the messages that were applied or skipped
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="everlearn consumer", daemon=True)
 
@@ -67,12 +67,12 @@ class Consumer:
                 messages = self._source.read(self._position, 10 * self._size, WAIT)
                 for batch in _batches(messages, self._size):
                     self._apply(batch)
-                    self._position = batch[-1].position
                     if self._stopped.is_set():
                         return
                 self.error = None
-            except (SourceError, LiveError) as error:
-                self.error = str(error)
+            except Exception as error:  # such as a disk that is full, or no memory left; nothing was changed
+                expected = isinstance(error, (SourceError, LiveError))
+                self.error = str(error) if expected else f"{type(error).__name__}: {error}"
                 self._stopped.wait(PAUSE)
 
     def _apply(self, batch: Sequence[Message]) -> None:
@@ -80,14 +80,15 @@ class Consumer:
         try:
             self._call(batch)
         except (ValueError, TypeError) as error:
-            if len(batch) == 1:
-                self.skipped += 1
-                self.last_skipped = f"the message at {shortened(batch[0].position)}: {error}"
+            if len(batch) > 1:
+                for message in batch:
+                    self._apply([message])
                 return
-            for message in batch:
-                self._apply([message])
+            self.skipped += 1
+            self.last_skipped = f"the message at {shortened(batch[0].position)}: {error}"
         else:
             self.applied += len(batch)
+        self._position = batch[-1].position
 
     def _call(self, batch: Sequence[Message]) -> None:
         kind, source = _kind(batch[0]), (self._source.name, batch[-1].position)

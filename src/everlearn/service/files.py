@@ -17,6 +17,7 @@ from everlearn.label_json import Label
 from everlearn.memory.labels import is_missing, shortened
 from everlearn.messages import nearest
 from everlearn.service.csv_files import CsvFlags, read_csv
+from everlearn.service.json_text import unique
 from everlearn.service.tables import read_table
 from everlearn.service.wire import WireError, decode_labels
 
@@ -94,7 +95,7 @@ def _from_jsonl(path: Path) -> Samples:
             if not line.strip():
                 continue
             try:
-                entry = json.loads(line)
+                entry = json.loads(line, object_pairs_hook=unique)
                 x = entry["x"]
                 rows.append(x if isinstance(x, dict | str) else np.asarray(x, np.float32))
             except (ValueError, KeyError, TypeError, RecursionError, OverflowError):

@@ -46,3 +46,18 @@ def size_of(label: Any) -> int:
     if isinstance(label, tuple):
         return sum(map(size_of, label))
     return 1
+
+
+def is_longer(code: Any, most: int) -> bool:
+    """Whether a label or id, as it is in JSON, is longer than a limit by far; it counts no further than that.
+
+    >>> is_longer("word", 4), is_longer(["a", ["b", "c"]], 1), is_longer({"bytes": "ff00"}, 2)
+    (False, True, False)
+    """
+    parts, size, far = [code], 0, 3 * most  # bytes have two characters each, and lists count, too
+    while parts and size <= far:
+        part = parts.pop()
+        size += max(len(part), 1) if isinstance(part, str) else 1
+        if isinstance(part, (list, dict)):
+            parts.extend(part.values() if isinstance(part, dict) else part)
+    return size > far

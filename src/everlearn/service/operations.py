@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -252,9 +254,23 @@ class Operations(ABC):
                     f"{self.url} can't be reached ({error}): is `everlearn serve` running?"
                 ) from error
             return None
-        least: float = float(answer.headers.get("Retry-After", 0)) if error is None else 0.0
+        least = _retry_after(answer.headers.get("Retry-After", "")) if error is None else 0.0
         wait: float = max(min(least, 5 * LONGEST), min(0.1 * 2**tried, LONGEST)) * (1 + random.random() / 4)
         return wait
+
+
+def _retry_after(value: str) -> float:
+    """The seconds in a header Retry-After, which has a number or a date; 0 for anything else.
+
+    >>> _retry_after("3"), _retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), _retry_after("soon")
+    (3.0, 0.0, 0.0)
+    """
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        return max(parsedate_to_datetime(value).timestamp() - time.time(), 0.0)
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _request_id() -> str:

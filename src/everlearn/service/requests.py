@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,9 +19,11 @@ from everlearn.service import wire
 from everlearn.service.limits import Limits, size_of
 from everlearn.service.served import ServedModel
 
-__all__ = ["Fields", "read_fields"]
+__all__ = ["Fields", "content_type", "read_request"]
 
-LARGE = 2**17  # bytes of a body that is decoded in another thread
+Result = TypeVar("Result")
+
+LARGE = 2**17  # bytes of a body that is read in another thread
 SHOWN = 10  # names of columns in a message
 SLOWEST = 60.0  # seconds in which a body must arrive
 
@@ -31,14 +33,6 @@ class Fields:
 
     def __init__(self, values: dict[str, Any], limits: Limits, from_json: bool) -> None:
         self._values, self._limits, self._from_json = values, limits, from_json
-
-    def check_names(self, known: Iterable[str]) -> None:
-        """Raise an error for a field that the operation does not have."""
-        from everlearn.messages import nearest
-
-        for name in self._values:
-            if name not in known:
-                raise wire.WireError(f"there is no field {name!r}{nearest(name, known)}")
 
     def samples(self, model: ServedModel) -> NDArray[Any] | Table | list[str]:
         """The samples `x`; numbers in JSON get the type that the learner began with."""
@@ -66,7 +60,7 @@ class Fields:
         return np.array(x)  # a copy that torch may write to
 
     def _refuse_size(self, size: str) -> None:
-        raise wire.WireError(f"x has {size}; a request takes 1 to {self._limits.batch:,} samples")
+        raise wire.WireError(wire.wrong_size(size, self._limits.batch))
 
     def _check_table(self, table: Table, model: ServedModel) -> None:
         """Raise an error for a table beyond the limits, or where the model's samples have no names."""
@@ -103,11 +97,9 @@ class Fields:
 
     def labels(self, name: str, model: ServedModel | None = None) -> list[Label]:
         """Labels or ids. model: whose number of classes is limited."""
-        labels = wire.decode_labels(self._needed(name), name)
+        labels = wire.decode_labels(self._counted(name), name, self._limits.label)
         if any(size_of(label) > self._limits.label for label in labels):
             raise wire.WireError(f"{name} has an entry of more than {self._limits.label:,} characters")
-        if len(labels) > self._limits.batch:
-            raise wire.WireError(f"{name} has {len(labels):,} entries, above {self._limits.batch:,}")
         if model is not None:
             known = set(model.live.classes)
             new = set(labels) - known
@@ -124,7 +116,7 @@ class Fields:
 
     def label(self, name: str) -> Label:
         """One label."""
-        (label,) = wire.decode_labels([self._needed(name)], name)
+        (label,) = wire.decode_labels([self._needed(name)], name, self._limits.label)
         return label
 
     def whole(self, name: str) -> int | None:
@@ -136,10 +128,10 @@ class Fields:
 
     def numbers(self, name: str) -> list[float] | None:
         """A list of numbers, if it is given."""
-        values = self._values.get(name)
-        if values is not None and not (
-            isinstance(values, list) and all(type(value) in (int, float) for value in values)
-        ):
+        if self._values.get(name) is None:
+            return None
+        values = self._counted(name)
+        if not (isinstance(values, list) and all(type(value) in (int, float) for value in values)):
             raise wire.WireError(f"{name} must be a list of numbers")
         return values
 
@@ -157,30 +149,56 @@ class Fields:
             raise wire.WireError(f"{name} must be true or false")
         return value
 
+    def _counted(self, name: str) -> Any:
+        """A field that must be given, with at most one entry for each sample that a request may have."""
+        values = self._needed(name)
+        if isinstance(values, list) and len(values) > self._limits.batch:
+            raise wire.WireError(f"{name} has {len(values):,} entries, above {self._limits.batch:,}")
+        return values
+
     def _needed(self, name: str) -> Any:
         if name not in self._values:
             raise wire.WireError(f"the field {name!r} is missing")
         return self._values[name]
 
 
-async def read_fields(request: Request, limits: Limits, names: Iterable[str]) -> Fields:
-    """The fields of a request, if its content type is known, its body is not too large, and it has these fields."""
+def content_type(request: Request) -> str:
+    """The content type of a body; an error unless it is one of the three that a form of another site can't send."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     known = (wire.JSON, wire.NPY, wire.SAFETENSORS)
     if kind not in known:
         raise HTTPException(415, f"the content type is {kind or 'missing'}; possible are {', '.join(known)}")
+    return kind
+
+
+def _query(request: Request) -> dict[str, str]:
+    query: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name in query:
+            raise wire.WireError(f"the query parameter {name!r} is given twice")
+        query[name] = value
+    return query
+
+
+async def read_request(
+    request: Request, limits: Limits, names: Sequence[str], read: Callable[[Fields], Result]
+) -> Result:
+    """What `read` takes from the fields of a request, if its content type is known and its body is not too large.
+
+    names: the fields that the operation has. A large body is decoded and read in another thread, so that other
+    requests are answered meanwhile.
+    """
+    kind = content_type(request)
     try:
         content = await asyncio.wait_for(read_body(request, limits.body), SLOWEST)
     except TimeoutError:
         raise HTTPException(408, f"the body did not arrive within {SLOWEST:.0f} seconds") from None
-    query = dict(request.query_params)
-    if len(content) > LARGE:  # other requests are answered meanwhile
-        values = await asyncio.to_thread(wire.decode, content, kind, query)
-    else:
-        values = wire.decode(content, kind, query)
-    fields = Fields(values, limits, kind == wire.JSON)
-    fields.check_names(names)
-    return fields
+    query = _query(request)
+
+    def decoded() -> Result:
+        return read(Fields(wire.decode(content, kind, query, names, limits), limits, kind == wire.JSON))
+
+    return await asyncio.to_thread(decoded) if len(content) > LARGE else decoded()
 
 
 async def read_body(request: Request, most: int) -> bytes:

@@ -15,7 +15,7 @@ from everlearn.live import LiveSnapshot
 from everlearn.memory.labels import shortened
 from everlearn.messages import nearest
 from everlearn.service.bodies import SUGGEST, SUGGESTED, answers, body
-from everlearn.service.requests import read_fields
+from everlearn.service.requests import Fields, content_type, read_request
 from everlearn.service.security import needs
 from everlearn.service.served import ServedModel
 from everlearn.service.view import history_of, input_of, status_of
@@ -24,10 +24,14 @@ from everlearn.service.wire import WireError, encode_labels
 __all__ = ["model_of", "router"]
 
 router = APIRouter()
-# The fields of the operations that have samples.
+# The fields of the operations.
 OBSERVE = ("x", "y", "ids", "t", "sample_weight", "columns", "categories", "request_id")
 PREDICT = ("x", "columns", "categories", "min_position", "probabilities")
 ASK = ("ids", "x", "columns", "categories", "confidences", "request_id")
+TELL = ("ids", "y", "t", "request_id")
+FORGET = ("label", "request_id")
+DELETE = ("ids", "rebuild", "request_id")
+CORRECT = ("ids", "y", "rebuild", "request_id")
 INPUT = {
     "columns": [{"name": "amount", "categories": None}, {"name": "country", "categories": ["NO", "IT"]}],
     "shape": [33],
@@ -80,12 +84,19 @@ def answer(content: dict[str, Any]) -> Response:
 async def observe(request: Request) -> Response:
     """Learn from a batch. When the answer arrives, the batch is on disk and learnt."""
     model = model_of(request)
-    fields = await read_fields(request, model.limits, OBSERVE)
-    x, y = fields.samples(model), fields.labels("y", model)
-    ids, t, weights = fields.optional_labels("ids"), fields.whole("t"), fields.numbers("sample_weight")
-    request_id = fields.text("request_id")
 
-    _, position = await model.change(lambda: model.observe(x, y, ids, t, weights, request_id))
+    def read(fields: Fields) -> tuple[Any, ...]:
+        return (
+            fields.samples(model),
+            fields.labels("y", model),
+            fields.optional_labels("ids"),
+            fields.whole("t"),
+            fields.numbers("sample_weight"),
+            fields.text("request_id"),
+        )
+
+    x, y, *others = await read_request(request, model.limits, OBSERVE, read)
+    _, position = await model.change(lambda: model.observe(x, y, *others))
     return answer({"position": position, "samples": len(y)})
 
 
@@ -101,8 +112,12 @@ async def predict(request: Request) -> Response:
     position of your own last change to read your writes.
     """
     model = model_of(request)
-    fields = await read_fields(request, model.limits, PREDICT)
-    x, wanted = fields.samples(model), fields.flag("probabilities")
+    x, wanted, min_position = await read_request(
+        request,
+        model.limits,
+        PREDICT,
+        lambda fields: (fields.samples(model), fields.flag("probabilities"), fields.whole("min_position")),
+    )
 
     def compute(snapshot: LiveSnapshot) -> dict[str, Any]:
         result: dict[str, Any] = {"labels": encode_labels(snapshot.predict(x))}
@@ -111,7 +126,7 @@ async def predict(request: Request) -> Response:
             result["classes"] = encode_labels(snapshot.classes)
         return result
 
-    result, position = await model.predict(compute, fields.whole("min_position") or 0)
+    result, position = await model.predict(compute, min_position or 0)
     return answer({**result, "position": position})
 
 
@@ -123,9 +138,16 @@ async def predict(request: Request) -> Response:
 async def ask(request: Request) -> Response:
     """Predict samples, and keep them by id until `tell` gives their labels."""
     model = model_of(request)
-    fields = await read_fields(request, model.limits, ASK)
-    ids, x = fields.labels("ids"), fields.samples(model)
-    wanted, request_id = fields.flag("confidences"), fields.text("request_id")
+
+    def read(fields: Fields) -> tuple[Any, ...]:
+        return (
+            fields.labels("ids"),
+            fields.samples(model),
+            fields.flag("confidences"),
+            fields.text("request_id"),
+        )
+
+    ids, x, wanted, request_id = await read_request(request, model.limits, ASK, read)
     result, position = await model.change(
         lambda: model.live.ask(ids, x, confidence=wanted, request_id=request_id)
     )
@@ -138,45 +160,44 @@ async def ask(request: Request) -> Response:
     "/tell",
     dependencies=learns,
     openapi_extra=body(
-        "ids",
-        "y",
-        "t",
-        "request_id",
+        *TELL,
         answer={"learnt": ["a-1", "a-2"], "missing": [], "right": ["a-1"], "wrong": ["a-2"], "position": 9},
     ),
 )
 async def tell(request: Request) -> Response:
     """Give the labels of samples that were asked earlier; they are learnt as one batch."""
     model = model_of(request)
-    fields = await read_fields(request, model.limits, ("ids", "y", "t", "request_id"))
-    ids, y = fields.labels("ids"), fields.labels("y", model)
-    t, request_id = fields.whole("t"), fields.text("request_id")
+
+    def read(fields: Fields) -> tuple[Any, ...]:
+        return fields.labels("ids"), fields.labels("y", model), fields.whole("t"), fields.text("request_id")
+
+    ids, y, t, request_id = await read_request(request, model.limits, TELL, read)
     told, position = await model.change(lambda: model.live.tell(ids, y, t=t, request_id=request_id))
     model.monitor.arrived(len(told.learnt))
     parts = {name: encode_labels(getattr(told, name)) for name in ("learnt", "missing", "right", "wrong")}
     return answer({**parts, "position": position})
 
 
-@router.post(
-    "/forget", dependencies=administers, openapi_extra=body("label", "request_id", answer={"position": 10})
-)
+@router.post("/forget", dependencies=administers, openapi_extra=body(*FORGET, answer={"position": 10}))
 async def forget(request: Request) -> Response:
     """Remove a class."""
     model = model_of(request)
-    fields = await read_fields(request, model.limits, ("label", "request_id"))
-    label, request_id = fields.label("label"), fields.text("request_id")
+    label, request_id = await read_request(
+        request, model.limits, FORGET, lambda fields: (fields.label("label"), fields.text("request_id"))
+    )
     _, position = await model.change(functools.partial(model.live.forget, label, request_id=request_id))
     return answer({"position": position})
 
 
-@router.post(
-    "/delete", dependencies=administers, openapi_extra=body("ids", "rebuild", "request_id", answer=DELETED)
-)
+@router.post("/delete", dependencies=administers, openapi_extra=body(*DELETE, answer=DELETED))
 async def delete(request: Request) -> Response:
     """Remove the samples with these ids from memory, waiting list, journal and snapshots."""
     model = model_of(request)
-    fields = await read_fields(request, model.limits, ("ids", "rebuild", "request_id"))
-    ids, rebuild, request_id = fields.labels("ids"), fields.flag("rebuild"), fields.text("request_id")
+
+    def read(fields: Fields) -> tuple[Any, ...]:
+        return fields.labels("ids"), fields.flag("rebuild"), fields.text("request_id")
+
+    ids, rebuild, request_id = await read_request(request, model.limits, DELETE, read)
     result, position = await model.change(
         lambda: model.live.delete(ids, rebuild=rebuild, request_id=request_id)
     )
@@ -187,14 +208,21 @@ async def delete(request: Request) -> Response:
 @router.post(
     "/correct",
     dependencies=administers,
-    openapi_extra=body("ids", "y", "rebuild", "request_id", answer=CORRECTED),
+    openapi_extra=body(*CORRECT, answer=CORRECTED),
 )
 async def correct(request: Request) -> Response:
     """Put wrong labels right, in memory and prototypes."""
     model = model_of(request)
-    fields = await read_fields(request, model.limits, ("ids", "y", "rebuild", "request_id"))
-    ids, y = fields.labels("ids"), fields.labels("y", model)
-    rebuild, request_id = fields.flag("rebuild"), fields.text("request_id")
+
+    def read(fields: Fields) -> tuple[Any, ...]:
+        return (
+            fields.labels("ids"),
+            fields.labels("y", model),
+            fields.flag("rebuild"),
+            fields.text("request_id"),
+        )
+
+    ids, y, rebuild, request_id = await read_request(request, model.limits, CORRECT, read)
     result, position = await model.change(
         lambda: model.live.correct(ids, y, rebuild=rebuild, request_id=request_id)
     )
@@ -203,7 +231,8 @@ async def correct(request: Request) -> Response:
 
 @router.post("/snapshot", dependencies=administers, openapi_extra=answers({"position": 7}))
 async def write_snapshot(request: Request) -> Response:
-    """Write a snapshot to disk now, so that a restart replays nothing before it."""
+    """Write a snapshot to disk now, so that a restart replays nothing before it. The body may be empty."""
+    content_type(request)
     model = model_of(request)
     saved, _ = await model.change(model.live.save)
     return answer({"position": saved})
@@ -228,9 +257,10 @@ async def classes(request: Request) -> Response:
 async def suggest(request: Request) -> Response:
     """The ids of the waiting samples whose labels would teach the model most, the best first."""
     model, given = model_of(request), request.query_params.get("n", str(SUGGESTED))
-    if not (given.isascii() and given.isdigit() and len(given) < 10):
-        raise WireError(f"n must be a number of samples, not {shortened(given)}")
-    ids, position = await model.predict(lambda _: model.live.suggest(int(given)))
+    valid = given.isascii() and given.isdigit() and len(given) < 10
+    if not valid or int(given) > model.limits.batch:
+        raise WireError(f"n must be a number of samples up to {model.limits.batch:,}, not {shortened(given)}")
+    ids, position = await model.suggest(int(given))
     return answer({"ids": encode_labels(ids), "position": position})
 
 

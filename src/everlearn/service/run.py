@@ -136,9 +136,14 @@ def serve(
 def _answer(app: Any, sockets: list[socket.socket]) -> None:
     """Answer requests until the process is stopped."""
     import uvicorn
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    from everlearn.service.connections import closing_idle
 
     config = uvicorn.Config(
         app,
+        http=closing_idle(AutoHTTPProtocol),
+        ws="none",
         log_level="warning",
         access_log=False,
         limit_concurrency=CONNECTIONS,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ PATIENCE = 30.0  # seconds that a prediction waits for `min_position`
 MOMENT = 0.05  # seconds that a prediction waits for a newer snapshot while nothing is learnt
 TESTED = 100  # samples of a batch that are predicted before they are learnt
 CHANGING = 32  # threads that wait for a change
+WAITING = 8  # threads that wait for `min_position`, or suggest samples
 PREDICTING = 2  # threads that predict
 REMEMBERED = 1000  # request ids, so that a retry is not counted twice
 
@@ -61,6 +63,7 @@ class ServedModel:
         self.changes = 0
         self._requests: deque[str] = deque(maxlen=REMEMBERED)
         self._changers = ThreadPoolExecutor(CHANGING, f"change-{name}")
+        self._waiters = ThreadPoolExecutor(WAITING, f"wait-{name}")
         self._predictors = ThreadPoolExecutor(PREDICTING, f"predict-{name}")
 
     async def change(self, change: Callable[[], Result]) -> tuple[Result, int]:
@@ -82,37 +85,66 @@ class ServedModel:
         self, function: Callable[[LiveSnapshot], Result], min_position: int = 0
     ) -> tuple[Result, int]:
         """The result of a function of the latest snapshot, and the position of that snapshot."""
-        if self.predicting >= self.limits.predictions:
-            self._reject(f"{self.predicting} predictions of {self.name} wait already", 1)
-        self.predicting += 1
         begun, loop = time.perf_counter(), asyncio.get_running_loop()
-        try:
+        with self._admitted():
             snapshot = await self._snapshot(min_position)
             result = await loop.run_in_executor(self._predictors, function, snapshot)
-        finally:
-            self.predicting -= 1
         self.predictions += 1
         self.prediction_seconds += time.perf_counter() - begun
         return result, snapshot.position
+
+    async def suggest(self, n: int) -> tuple[list[Label], int]:
+        """The ids of the waiting samples to label next, and a position that they include.
+
+        It may wait for learning and compares many samples, so predictions do not wait for it.
+        """
+        position, loop = self.live.position, asyncio.get_running_loop()
+        with self._admitted():
+            return await loop.run_in_executor(self._waiters, self.live.suggest, n), position
+
+    @contextmanager
+    def _admitted(self) -> Iterator[None]:
+        """Count a prediction while it is made; raises TooBusy if too many wait."""
+        if self.predicting >= self.limits.predictions:
+            self._reject(f"{self.predicting} predictions of {self.name} wait already", 1)
+        self.predicting += 1
+        try:
+            yield
+        finally:
+            self.predicting -= 1
 
     async def _snapshot(self, min_position: int) -> LiveSnapshot:
         """The snapshot for a prediction: the latest one, unless that is older than `min_position`.
 
         While nothing is learnt, a new copy takes a moment only, so that a caller sees its own last change.
         """
+        self._check_reachable(min_position)
         live, snapshot = self.live, self.live.snapshot()
         idle = not self.changing and self.consumer is None
         wanted = max(min_position, live.position if idle or not snapshot.classes else 0)
         if wanted <= snapshot.position:
             return snapshot
-        patience = PATIENCE if min_position > snapshot.position or not snapshot.classes else MOMENT
         loop = asyncio.get_running_loop()
-        try:  # in a thread that may wait longer than a prediction
-            return await loop.run_in_executor(self._changers, live.snapshot, wanted, patience)
+        # In threads that nobody needs meanwhile: changes and predictions have their own.
+        if min_position > snapshot.position or not snapshot.classes:
+            return await loop.run_in_executor(self._waiters, live.snapshot, wanted, PATIENCE)
+        try:
+            return await loop.run_in_executor(self._changers, live.snapshot, wanted, MOMENT)
         except TimeoutError:
-            if patience == PATIENCE:
-                raise
             return snapshot
+
+    def _check_reachable(self, position: int) -> None:
+        """Raise an error for a position that the changes that wait do not reach.
+
+        Where others make changes, too (a consumer, or the actor of another process), nobody knows.
+        """
+        if self.consumer is not None or not isinstance(self.live, Live):
+            return
+        if position > self.live.position + 2 * self.changing:  # an alarm may follow a change
+            raise TimeoutError(
+                f"{self.name} is at position {self.live.position:,}, and no change that waits reaches the "
+                f"min_position {position:,}"
+            )
 
     def _reject(self, reason: str, retry_after: int) -> None:
         self.rejected += 1
@@ -130,8 +162,8 @@ class ServedModel:
         y: Sequence[Label],
         ids: Any,
         t: int | None,
-        sample_weight: list[float] | None,
-        request_id: str | None,
+        sample_weight: list[float] | None = None,
+        request_id: str | None = None,
     ) -> None:
         """Predict a batch, then learn from it."""
         predicted = self._tested(x[:TESTED])
@@ -159,7 +191,8 @@ class ServedModel:
             self.consumer.close()
         self._changers.shutdown()
         self._predictors.shutdown()
-        self.live.close()
+        self._waiters.shutdown(wait=False, cancel_futures=True)
+        self.live.close()  # it lets nobody wait any longer
 
 
 def _samples(x: NDArray[Any] | Table | list[str]) -> Sequence[Any]:

@@ -10,6 +10,8 @@ import json
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from everlearn.service.json_text import unique
+
 __all__ = ["KafkaSource", "Message", "RedisSource", "Source", "SourceError", "open_source"]
 
 
@@ -48,7 +50,7 @@ def open_source(url: str) -> Source:
 def _object(content: bytes) -> dict[str, Any] | str:
     """The JSON object in a message."""
     try:
-        fields = json.loads(content)
+        fields = json.loads(content, object_pairs_hook=unique)
     except (ValueError, RecursionError):
         return "it is not valid JSON"
     return fields if isinstance(fields, dict) else "it is not a JSON object"
@@ -88,7 +90,7 @@ class RedisSource:
         for name, content in fields.items():
             text = content.decode(errors="replace")
             try:
-                values[name.decode(errors="replace")] = json.loads(text)
+                values[name.decode(errors="replace")] = json.loads(text, object_pairs_hook=unique)
             except (ValueError, RecursionError):
                 values[name.decode(errors="replace")] = text  # a word
         return values

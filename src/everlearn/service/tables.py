@@ -75,7 +75,8 @@ def _values(row: Any, number: int, names: Sequence[Label]) -> list[Any]:
         if name not in row:
             raise WireError(f"sample {number} of x lacks the column {shortened(name)}")
     if len(row) > len(names):
-        extra = next(name for name in row if name not in names)
+        known = set(names)
+        extra = next(name for name in row if name not in known)
         raise WireError(f"sample {number} of x has the column {shortened(extra)} besides")
     return [row[name] for name in names]
 

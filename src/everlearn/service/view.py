@@ -238,18 +238,27 @@ def _mistakes(model: ServedModel, source: str) -> list[dict[str, Any]]:
         found = [
             (None, each.label, each.predicted, each.position, each.sample) for each in model.monitor.mistakes
         ]
-    width = getattr(model.live.learner.settings, "width", None)
-    named = model.live.learner.columns is not None  # never pictures
+    learner = model.live.learner
+    width = getattr(learner.settings, "width", None)
+    named = learner.columns is not None  # never pictures
+    encoded = learner.encoder is not None and source == "answers"  # vectors, which say nothing to a person
     return [
         {
             "id": None if key is None else name_of(key),
             "label": name_of(label),
             "answer": name_of(said),
             "position": position,
-            **(_written(sample) if named or isinstance(sample, dict | str) else _drawn(sample, width)),
+            **({} if encoded else _shown(sample, named, width)),
         }
         for key, label, said, position, sample in reversed(found[-MOST_MISTAKES:])
     ]
+
+
+def _shown(sample: NDArray[Any] | dict[Label, Any] | str, named: bool, width: int | None) -> dict[str, Any]:
+    """A sample as a picture, or as text. named: whether its values have names."""
+    if named or isinstance(sample, dict | str):
+        return _written(sample)
+    return _drawn(sample, width)
 
 
 def _written(sample: NDArray[Any] | dict[Label, Any] | str) -> dict[str, Any]:

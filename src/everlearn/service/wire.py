@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.label_json import UNKNOWN, Label
+from everlearn.messages import nearest
+from everlearn.service.json_text import read_json
+from everlearn.service.limits import Limits, is_longer
 
 __all__ = [
     "JSON",
@@ -24,11 +28,13 @@ __all__ = [
     "encode_arrays",
     "encode_labels",
     "samples_in",
+    "wrong_size",
 ]
 
 JSON, NPY, SAFETENSORS = "application/json", "application/x-npy", "application/x-safetensors"
 KINDS = "biuf"  # numpy's kinds of types that samples may have
 LARGEST_HEADER = 10_000  # of an npy file
+LONGEST_NAME = 60  # characters of a field's name in a message
 DEEPEST = 8
 NO_SAMPLES = (
     "x must be samples of one shape, as nested lists of numbers; objects with the names of columns; or texts"
@@ -73,14 +79,16 @@ def _encode(label: Label) -> Any:
     return {"unknown": True} if label is UNKNOWN else label
 
 
-def decode_labels(codes: Any, what: str = "labels") -> list[Label]:
-    """The labels that `encode_labels` encoded.
+def decode_labels(codes: Any, what: str = "labels", longest: int | None = None) -> list[Label]:
+    """The labels that `encode_labels` encoded. longest: characters that a label may have.
 
     >>> decode_labels(["cat", ["left", 2], {"bytes": "ff"}])
     ['cat', ('left', 2), b'\\xff']
     """
     if not isinstance(codes, list):
         raise WireError(f"{what} must be a list, not {_named(codes)}")
+    if longest is not None and any(is_longer(code, longest) for code in codes):
+        raise WireError(f"{what} has an entry of more than {longest:,} characters")
     return [_decode(code, what, 0) for code in codes]
 
 
@@ -100,23 +108,58 @@ def _decode(code: Any, what: str, depth: int) -> Label:
             pass
     elif not isinstance(code, list):
         return code  # type: ignore[no-any-return]
-    raise WireError(f"{what} has {json.dumps(code)[:80]}, which is not a label")
+    shown = "".join(islice(json.JSONEncoder().iterencode(code), 80))[:80]
+    raise WireError(f"{what} has {shown}, which is not a label")
 
 
-def decode(content: bytes, kind: str, query: dict[str, str]) -> dict[str, Any]:
+def decode(
+    content: bytes,
+    kind: str,
+    query: dict[str, str],
+    known: Collection[str] | None = None,
+    limits: Limits | None = None,
+) -> dict[str, Any]:
     """The fields of a body: a JSON object; a safetensors file; or an npy file, which is `x`.
 
     The other fields of an npy body are in the query, as JSON; those of safetensors are in its metadata or tensors.
     `x` is an array; a table if its columns have names; or a list of texts.
+    known: the names that fields may have. limits: what is larger is refused before it is converted.
     """
+    limits = limits or Limits()
     if kind == JSON:
-        fields = _from_json(content)
+        fields = _from_json(content, known)
     else:
+        _check_names(query, known)
         fields = {name: _json(value, f"the query parameter {name}") for name, value in query.items()}
-        fields |= {"x": _from_npy(content)} if kind == NPY else _from_safetensors(content)
+        held = {"x": _from_npy(content)} if kind == NPY else _from_safetensors(content, known, limits)
+        fields = _together(fields, held)
     if "x" in fields:
-        fields["x"] = samples_in(fields["x"], fields.get("columns"), fields.get("categories"))
+        x = fields["x"]
+        if isinstance(x, list) and len(x) > limits.batch:
+            raise WireError(wrong_size(f"{len(x):,} samples", limits.batch))
+        fields["x"] = samples_in(x, fields.get("columns"), fields.get("categories"))
     return fields
+
+
+def wrong_size(size: str, most: int) -> str:
+    """The message about samples that are too many, or none."""
+    return f"x has {size}; a request takes 1 to {most:,} samples"
+
+
+def _together(fields: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """The fields of two parts of a request; raises an error for one that is in both."""
+    for name in others:
+        if name in fields:
+            raise WireError(f"the field {name!r} is given twice")
+    return fields | others
+
+
+def _check_names(names: Iterable[str], known: Collection[str] | None) -> None:
+    """Raise an error for a field that the operation does not have."""
+    for name in names:
+        if known is not None and name not in known:
+            shown = name[:LONGEST_NAME]
+            raise WireError(f"there is no field {shown!r}{nearest(shown, known)}")
 
 
 def samples_in(x: Any, columns: Any = None, categories: Any = None) -> Any:
@@ -131,28 +174,32 @@ def samples_in(x: Any, columns: Any = None, categories: Any = None) -> Any:
         return x
     if not isinstance(x, np.ndarray):
         try:
-            x = np.asarray(x)
-        except (ValueError, OverflowError):
+            x = _array(x)
+        except (ValueError, OverflowError, TypeError):
             raise WireError(NO_SAMPLES) from None
     _check_kind(x)
     return x
 
 
+def _array(x: Any) -> NDArray[Any]:
+    """Samples in lists as an array; one by one, so that other threads have their turn."""
+    if isinstance(x, list) and x and isinstance(x[0], list):
+        return np.stack([np.asarray(sample) for sample in x])
+    return np.asarray(x)
+
+
 def _json(text: str | bytes, what: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return read_json(text)
     except (ValueError, RecursionError) as error:
         raise WireError(f"{what} is not valid JSON: {error}") from None
 
 
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not a number in JSON")
-
-
-def _from_json(content: bytes) -> dict[str, Any]:
+def _from_json(content: bytes, known: Collection[str] | None) -> dict[str, Any]:
     fields = _json(content, "the body")
     if not isinstance(fields, dict):
         raise WireError(f"the body must be a JSON object, not {_named(fields)}")
+    _check_names(fields, known)
     return fields
 
 
@@ -202,25 +249,29 @@ def _view(content: bytes, start: int, dtype: np.dtype[Any], shape: tuple[int, ..
     return np.frombuffer(content, dtype, offset=start)
 
 
-def _from_safetensors(content: bytes) -> dict[str, Any]:
-    """All tensors, and the fields in the metadata, each as JSON."""
+def _from_safetensors(content: bytes, known: Collection[str] | None, limits: Limits) -> dict[str, Any]:
+    """All tensors, and the fields in the metadata, each as JSON; the header is checked before tensors are read."""
     from safetensors import SafetensorError, deserialize
 
     try:
-        tensors = dict(deserialize(content))  # type: ignore[no-untyped-call]
         length = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + length])
-    except (SafetensorError, ValueError, RecursionError):
+        header = read_json(content[8 : 8 + length])
+        metadata = header.pop("__metadata__", {})
+        _check_names([*metadata, *header], known)
+        tensors = dict(deserialize(content))  # type: ignore[no-untyped-call]
+    except WireError:
+        raise
+    except (SafetensorError, ValueError, RecursionError, AttributeError, TypeError):
         raise WireError("the body is not a valid safetensors file") from None
-    fields: dict[str, Any] = {
-        name: _json(text, f"the metadata {name}") for name, text in header.get("__metadata__", {}).items()
-    }
+    fields: dict[str, Any] = {}
     for name, tensor in tensors.items():
         if tensor["dtype"] not in TYPES:
             raise WireError(f"{name} is of type {tensor['dtype']}; possible are {', '.join(TYPES)}")
         values = np.frombuffer(tensor["data"], TYPES[tensor["dtype"]]).reshape(tensor["shape"])
+        if name != "x" and values.size > limits.batch:
+            raise WireError(f"{name} has {values.size:,} entries, above {limits.batch:,}")
         fields[name] = values if name == "x" else values.tolist()
-    return fields
+    return _together({name: _json(text, f"the metadata {name}") for name, text in metadata.items()}, fields)
 
 
 def encode_arrays(x: NDArray[Any], fields: dict[str, Any]) -> bytes:
