@@ -17,7 +17,7 @@ WINDOWS = os.name == "nt"
 if not WINDOWS:
     import fcntl
 
-__all__ = ["lock_file", "replace_file", "sync_folder"]
+__all__ = ["is_still_at", "lock_file", "replace_file", "sync_folder"]
 
 # Where files can't be locked, a temporary file that was not written to for this long counts as abandoned.
 ABANDONED_SECONDS = 24 * 3600
@@ -126,6 +126,14 @@ def lock_file(descriptor: int, wait: bool) -> bool | None:
             raise
         return None
     return True
+
+
+def is_still_at(path: str | os.PathLike[str], status: os.stat_result) -> bool:
+    """Whether a path still names the file with this status; False if it was removed or replaced."""
+    try:
+        return os.path.samestat(os.stat(path), status)
+    except OSError:
+        return False
 
 
 def _remove_abandoned(target: Path) -> None:

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
     from everlearn.core.learner import Learner
 
-__all__ = ["class_means", "class_sums", "nearest_mean_scores", "prediction_prototypes", "refresh_means"]
+__all__ = [
+    "class_means",
+    "class_sums",
+    "nearest_mean_scores",
+    "prediction_prototypes",
+    "refresh_means",
+    "settle_means",
+]
 
 
 def refresh_means(learner: Learner) -> None:
@@ -47,6 +54,17 @@ def prediction_prototypes(learner: Learner) -> Tensor:
         held.from_exemplars, held.computed_at = means, learner.batches
     means = held.from_exemplars
     return torch.cat([means, evolving[len(means) :]])  # and classes that came since
+
+
+def settle_means(learner: Learner) -> None:
+    """Compute the means that are due, if they are used for several batches, before anything changes.
+
+    Else they would depend on when somebody asked for a prediction.
+    """
+    held = learner.prototype_memory
+    kept = held is not None and held.keeps_means and learner.settings.recalibrate
+    if kept and learner.classes and len(learner.memory):
+        prediction_prototypes(learner)
 
 
 def _from_exemplars(learner: Learner, otherwise: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from everlearn.core.class_means import settle_means
 from everlearn.core.plan import Plan
 from everlearn.core.replay_calibration import fit_calibration
 from everlearn.randomness import DrawFrom
@@ -100,6 +101,7 @@ def learnt_tensors(learner: Learner) -> list[Tensor]:
 def invalidate(learner: Learner) -> None:
     """Drop values computed from the weights, the memory or the classes: these are about to change."""
     learner.rejection = None
+    settle_means(learner)
     if learner.prototype_memory is not None:
         learner.prototype_memory.invalidate()
 

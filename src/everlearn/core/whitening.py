@@ -31,7 +31,7 @@ class Metric(NamedTuple):
 
     prototypes: those of all classes in this space, at unit length, `[classes, d]`.
     exemplars: features that are centred, over the length that features have in this space, `[exemplars, d]`.
-    owners: 1 / n for each of the n exemplars of a class, in the column of the class, `[exemplars, classes]`.
+    slots: the class of each, ascending, `[exemplars]`. counts: how many each class has, `[classes]`.
     weight: how much the nearest exemplars count.
     """
 
@@ -39,7 +39,8 @@ class Metric(NamedTuple):
     factor: Tensor
     prototypes: Tensor
     exemplars: Tensor
-    owners: Tensor
+    slots: Tensor
+    counts: Tensor
     weight: Tensor
 
 
@@ -63,7 +64,16 @@ def _nearest(samples: Array, metric: Metric) -> Array:
     """1 + w log mean exp((s − 1) / w) over the exemplars of each class: s the similarity to each, w the width."""
     xp: Any = torch if isinstance(samples, Tensor) else np
     similar = product(samples, metric.exemplars.T).clip(-1, 1)
-    return 1 + WIDTH * xp.log(product(xp.exp((similar - 1) / WIDTH), metric.owners))
+    return 1 + WIDTH * xp.log(_class_sums(xp.exp((similar - 1) / WIDTH), metric) / metric.counts)
+
+
+def _class_sums(values: Array, metric: Metric) -> Array:
+    """The sum over the exemplars of each class, of which there is at least one: `[samples, classes]`."""
+    if isinstance(values, Tensor):
+        zeros = values.new_zeros(values.shape[0], len(metric.counts))
+        return zeros.scatter_add(1, metric.slots.expand_as(values), values)
+    first = np.flatnonzero(np.diff(metric.slots, prepend=-1))
+    return np.add.reduceat(values, first, axis=1)
 
 
 def metric_of(learner: Learner) -> Metric:
@@ -76,23 +86,22 @@ def metric_of(learner: Learner) -> Metric:
         scattered = 0.0 if held.scattered is None else float(held.scattered)
         mean, factor, whitened = _space(means, scatter, max(scattered - len(means), 0.0))
         samples = 0.0 if held.samples is None else float(held.samples.sum())
-        exemplars, owners = _exemplars(learner, mean, size + whitened.square().sum(1).mean())
+        exemplars, slots, counts = _exemplars(learner, mean, size + whitened.square().sum(1).mean())
         share = len(exemplars) / max(samples, len(exemplars), 1.0)
         weight = means.new_tensor(WEIGHT * share**0.5)
-        held.metric = Metric(mean, factor, to_unit_length(whitened)[0], exemplars, owners, weight)
+        held.metric = Metric(mean, factor, to_unit_length(whitened)[0], exemplars, slots, counts, weight)
     metric: Metric = held.metric
     return metric
 
 
-def _exemplars(learner: Learner, mean: Tensor, squared_length: Tensor) -> tuple[Tensor, Tensor]:
-    """The exemplars as a metric has them, and the class of each; none if a class has none."""
+def _exemplars(learner: Learner, mean: Tensor, squared_length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The exemplars as a metric has them, the class of each, and their number by class; none if a class has none."""
     features, slots = exemplar_features(learner, learner.features)
     counts = slots.bincount(minlength=len(learner.labels))
     if not len(features) or not bool(counts.all()):
-        return mean.new_empty(0, len(mean)), mean.new_empty(0, len(counts))
-    owners = mean.new_zeros(len(slots), len(counts))
-    owners[torch.arange(len(slots), device=slots.device), slots] = 1 / counts[slots].to(mean.dtype)
-    return (features - mean) / squared_length.sqrt(), owners
+        return mean.new_empty(0, len(mean)), slots[:0], counts.to(mean.dtype)
+    slots, order = slots.sort(stable=True)
+    return (features[order] - mean) / squared_length.sqrt(), slots, counts.to(mean.dtype)
 
 
 @torch.no_grad()

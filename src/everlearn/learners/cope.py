@@ -153,16 +153,6 @@ class CoPE(Learner):
         vectors = self.prototype_memory.vectors.clone() if self.classes else ()
         return dict(zip(self.classes, vectors, strict=False))
 
-    def invalidate(self) -> None:
-        """Drop what was computed for predictions; means for several batches are computed when they are due.
-
-        Else they would depend on when somebody asked for a prediction.
-        """
-        kept = self.settings.recalibrate and self.settings.recalibrate_every > 1
-        if kept and self.classes and len(self.memory):
-            prediction_prototypes(self)
-        super().invalidate()
-
     def build(self, name: str, shape: tuple[int, ...]) -> nn.Module:
         """Build the named network; its output is the embedding."""
         return embedding_network(name, shape, self.settings.hidden, self.settings.embedding)

@@ -31,7 +31,8 @@ class Change:
     """A change that somebody asked for: what the journal stores of it.
 
     kind: observe, ask, tell, forget, delete or correct.
-    detail: JSON: labels, ids, the task, the request id, the shape and type of the samples.
+    detail: JSON: labels, ids, the task, the request id, the shape and type of the samples, and whether an `ask` also
+        returns confidences (older journals do not say so).
     samples: the bytes of the samples, if there are any.
     values: the detail, decoded. labels, ids: decoded from it; ids is None if there are none.
 

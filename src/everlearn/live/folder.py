@@ -8,10 +8,11 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from everlearn import checkpoint
-from everlearn.atomic_write import lock_file, replace_file, sync_folder
+from everlearn.atomic_write import is_still_at, lock_file, replace_file, sync_folder
 from everlearn.checkpoint import CheckpointError, State
 from everlearn.live.checks import check_path
 from everlearn.live.journal import LiveError
@@ -19,7 +20,7 @@ from everlearn.live.model import position_in
 from everlearn.live.sqlite_journal import FILE, SQLiteJournal
 from everlearn.live.upgrades import FORMAT, upgraded
 
-__all__ = ["Folder", "backup", "older_name"]
+__all__ = ["Folder", "backup", "has_changes", "older_name"]
 
 ABOUT = "live.json"
 LOCK = "lock"
@@ -61,9 +62,15 @@ class Folder:
         """Upgrade a folder of an older format, after a backup; refuse one of a newer format."""
         if self.is_new:
             others = {file.name for file in self.path.iterdir()} - {LOCK}
-            unfinished = all(name.startswith(FILE) or SNAPSHOT.search(name) for name in others)
+            unfinished = all(
+                name.startswith((FILE, f".{ABOUT}.")) or SNAPSHOT.search(name) for name in others
+            )
             if not unfinished:
                 raise LiveError(f"{self.path} has other files in it: give a folder that is new or empty")
+            if has_changes(self.path):
+                raise LiveError(
+                    f"{self.path / ABOUT} is missing, though the folder holds a learner: restore it from a backup"
+                )
             return
         found = _format(self.path)
         if found > FORMAT:
@@ -85,7 +92,28 @@ class Folder:
         self._write_about(FORMAT)
 
     def _write_about(self, version: int) -> None:
-        replace_file(self.path / ABOUT, json.dumps({"everlearn live": True, "format": version}).encode())
+        with self._changing():
+            replace_file(self.path / ABOUT, json.dumps({"everlearn live": True, "format": version}).encode())
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change files of the folder. Errors of the disk become a LiveError."""
+        self._check_held()
+        try:
+            yield
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else error
+            raise LiveError(
+                f"{self.path} can't be written ({reason}): make room, or check the disk"
+            ) from None
+
+    def _check_held(self) -> None:
+        """Raise an error if the folder was removed: another process may have made a new one there."""
+        if not is_still_at(self.path / LOCK, os.fstat(self._lock.fileno())):
+            raise LiveError(
+                f"{self.path} was removed or replaced while it was in use: close this live learner and open the "
+                "folder again"
+            )
 
     # Snapshots.
 
@@ -100,12 +128,13 @@ class Folder:
     def write(self, state: State) -> None:
         """Write a snapshot."""
         path = self.snapshot(position_in(state))
-        try:
+        with self._changing():
             checkpoint.write(state, path)
-        except OSError as error:
-            raise LiveError(
-                f"{path} can't be written ({error.strerror}): make room, or check the disk"
-            ) from None
+        try:
+            self._check_held()
+        except LiveError:  # the folder was removed meanwhile, and the write has made it again
+            path.unlink(missing_ok=True)
+            raise
 
     def read(self, position: int) -> State:
         """Read a snapshot; raises a CheckpointError if it is not valid."""
@@ -118,26 +147,29 @@ class Folder:
     def keep_newest(self) -> int:
         """Remove all snapshots but the newest two; returns the position of the older one."""
         positions = self.positions()
-        for position in positions[KEPT:]:
-            self.snapshot(position).unlink(missing_ok=True)
+        with self._changing():
+            for position in positions[KEPT:]:
+                self.snapshot(position).unlink(missing_ok=True)
         return positions[:KEPT][-1]
 
     def remove_after(self, position: int) -> None:
         """Remove the snapshots with larger positions."""
-        for each in self.positions():
-            if each > position:
-                self.snapshot(each).unlink()
-        sync_folder(self.path)
+        with self._changing():
+            for each in self.positions():
+                if each > position:
+                    self.snapshot(each).unlink(missing_ok=True)
+            sync_folder(self.path)
 
     def erase_before(self, position: int) -> None:
         """Remove the snapshots with smaller positions, and overwrite their bytes first."""
-        for each in self.positions():
-            if each < position:
-                _overwrite(self.snapshot(each))
-        for file in self.path.iterdir():  # of a write that was interrupted
-            if file.name.endswith(".partial"):
-                _overwrite(file)
-        sync_folder(self.path)
+        with self._changing():
+            for each in self.positions():
+                if each < position:
+                    _overwrite(self.snapshot(each))
+            for file in self.path.iterdir():  # of a write that was interrupted
+                if file.name.endswith(".partial"):
+                    _overwrite(file)
+            sync_folder(self.path)
 
     def backup(self, target: str | os.PathLike[str]) -> None:
         """Copy the folder while it is in use."""
@@ -146,6 +178,21 @@ class Folder:
     def close(self) -> None:
         """Let others open the folder."""
         self._lock.close()
+
+
+def has_changes(folder: Path) -> bool:
+    """Whether a folder has a snapshot or a journal of a learner that was changed since it was stored there."""
+    if not folder.is_dir():
+        return False
+    if any(_positions(folder)):
+        return True
+    if not (folder / FILE).exists():
+        return False
+    journal = SQLiteJournal(folder)
+    try:
+        return any(journal.bounds())
+    finally:
+        journal.close()
 
 
 def backup(folder: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -184,15 +231,27 @@ def backup(folder: str | os.PathLike[str], target: str | os.PathLike[str]) -> No
 
 
 def _copy_snapshots(source: Path, target: Path) -> None:
+    """Copy all snapshots; one that is damaged is left out if there is another."""
     for _ in range(ATTEMPTS):
-        try:
-            for position in _positions(source):
-                shutil.copy2(source / _name(position), target / _name(position))
-            return
-        except FileNotFoundError:  # a newer snapshot has just replaced it
-            for position in _positions(target):
-                (target / _name(position)).unlink()
-    raise LiveError(f"the snapshots in {source} change too fast to be copied: try again")
+        for position in _positions(target):  # of the attempt before
+            (target / _name(position)).unlink()
+        names = [_name(position) for position in _positions(source)]
+        copied = [name for name in names if _is_copied(source / name, target / name)]
+        if copied == names:
+            break
+    if not _positions(target):
+        raise LiveError(f"the snapshots in {source} are damaged or change too fast to be copied: try again")
+
+
+def _is_copied(path: Path, target: Path) -> bool:
+    """Copy a snapshot; False, and no copy, if it is damaged, or is removed or overwritten meanwhile."""
+    try:
+        shutil.copy2(path, target)
+        checkpoint.read(target)
+    except (FileNotFoundError, CheckpointError):
+        target.unlink(missing_ok=True)
+        return False
+    return True
 
 
 def older_name(name: str, version: int) -> str:

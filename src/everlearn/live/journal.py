@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from types import NoneType
 from typing import Any, Protocol
 
 from everlearn.live.entries import Change, Entry, checksum_of
@@ -11,6 +12,8 @@ from everlearn.live.entries import Change, Entry, checksum_of
 __all__ = ["MOST_REFUSED", "EntryError", "Journal", "LiveError", "Refused", "checked", "refused_in"]
 
 MOST_REFUSED = 100  # refused entries that a journal keeps
+# The types of position, time, kind, detail, samples and checksum.
+TYPES: tuple[type | tuple[type, ...], ...] = (int, float, str, str, (bytes, NoneType), int)
 
 
 class LiveError(RuntimeError):
@@ -55,19 +58,26 @@ def checked(
 def refused_in(row: Sequence[Any]) -> Refused:
     """The refused entry in a row; a damaged one has no content, since none of it can be trusted."""
     if _is_damaged(row):
-        return Refused(Entry(row[0], row[1], Change(row[2], "{}", None)), row[6])
+        at = row[1] if isinstance(row[1], float) else 0.0
+        return Refused(Entry(row[0], at, Change(str(row[2]), "{}", None)), str(row[6]))
     return Refused(Entry.of(row), row[6])
 
 
 def _is_damaged(row: Sequence[Any]) -> bool:
-    return bool(checksum_of(*row[:5]) != row[5])  # before anything in it is decoded
+    """Whether a value has another type or the row another checksum; before anything in it is decoded."""
+    right = all(isinstance(value, kind) for value, kind in zip(row, TYPES, strict=False))
+    return not right or checksum_of(*row[:5]) != row[5]
 
 
 class Journal(Protocol):
     """All changes since the older snapshot, in order. Each function is one transaction, durable when it returns.
 
     It is used by one thread at a time. Errors of the storage are raised as a `LiveError`.
+
+    added: the bytes of the entries that were added since it was opened.
     """
+
+    added: int
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Add entries, all or none."""

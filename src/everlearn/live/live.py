@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from everlearn.core.drift import check_alarm
 from everlearn.core.learner import Learner
@@ -17,7 +19,7 @@ from everlearn.live import checks, suggestion
 from everlearn.live.entries import Change
 from everlearn.live.journal import LiveError, Refused
 from everlearn.live.model import Mistake, Model
-from everlearn.live.published import LiveSnapshot, Publisher
+from everlearn.live.published import LiveSnapshot, Publisher, check_copies
 from everlearn.live.reader import PATIENCE, Reader
 from everlearn.live.results import Asked, Corrected, Deleted, LiveTold
 from everlearn.live.statistics import DriftDetector
@@ -52,8 +54,9 @@ class Live:
         self._storage, self._process = storage, os.getpid()
         if drift is not None:
             model.statistics.attach(drift, act)
+        check_copies(model.learner, _like_samples(model.learner))
+        self._publisher = Publisher(model, lambda: self._writer.wake())
         self._writer = Writer(model, storage, self._between, queue)
-        self._publisher = Publisher(model, self._writer.wake)
         self._reader = Reader(self._writer, self._publisher)
         self._closed = False
 
@@ -93,9 +96,11 @@ class Live:
 
         With `confidence`, a pair: the labels, and the probability of each.
         """
-        batch = checks.asked(self.learner, ids, x)
-        asked: Asked = self._change("ask", batch, request_id, source, confidence)
-        if not confidence:
+        wants = checks.as_flag(confidence, "confidence")
+        samples, values = checks.asked(self.learner, ids, x)
+        batch = samples, values | {"confidence": True if wants else None}
+        asked: Asked = self._change("ask", batch, request_id, source)
+        if not wants:
             return asked.labels
         return asked.labels, np.array(asked.confidences or [], np.float32)
 
@@ -113,7 +118,11 @@ class Live:
         return told
 
     def forget(self, label: Label, *, request_id: str | None = None) -> None:
-        """Remove a class: prototype, exemplars, counters, logit."""
+        """Remove a class from the learner: prototype, exemplars, counters, logit, and what is recorded of it.
+
+        Journal and older snapshots keep its samples until later snapshots replace them, so that a `rollback` is
+        possible. Only `delete` erases samples from the files.
+        """
         self._change("forget", (None, {"labels": as_labels([label])}), request_id)
 
     def alarm(self, *, request_id: str | None = None) -> None:
@@ -149,14 +158,15 @@ class Live:
         checked: checks.Checked,
         request: str | None,
         source: tuple[str, Any] | None = None,
-        confidence: bool = False,
     ) -> Any:
         checks.check_request_id(request)
-        position, wants = checks.as_source(source), checks.as_flag(confidence, "confidence")
+        position = checks.as_source(source)
         self._check_open()
         x, values = checked
+        if self.learner.sample_shape is None and isinstance(x, Tensor):
+            check_copies(self.learner, x[:2])
         change = Change.make(kind, x, **values, request=request, source=position)
-        return self._writer.submit(Call(change, confidence=wants))
+        return self._writer.submit(Call(change))
 
     # Predictions.
 
@@ -233,7 +243,8 @@ class Live:
         held = self._reader.held(
             lambda learner: (learner.classes, learner.exemplars()), self._reader.newest_copy
         )
-        return status_of(self._model, self._storage, self._writer, *held)
+        found = status_of(self._model, self._storage, self._writer, *held)
+        return found | {"copy_error": self._publisher.error}
 
     def history(self) -> list[dict[str, Any]]:
         """The last 1,000 events, the oldest first: new classes, refused changes, drift alarms, deletions."""
@@ -283,15 +294,23 @@ class Live:
 
     def _roll_back(self, position: int) -> None:
         try:
-            model = self._storage.rollback(self._model, position)
-        except LiveError:
-            self._use(self._storage.recover(self.learner, ""))  # as before
+            self._use(self._storage.rollback(self._model, position))
+        except BaseException as error:
+            # A plain ValueError says that the position can't be restored, before anything is changed.
+            if type(error) is not ValueError:
+                self._recover()
             raise
-        self._use(model)
+
+    def _recover(self) -> None:
+        """Load the learner as the folder has it, after a rollback that failed; else nothing is learnt any more."""
+        try:
+            self._use(self._storage.recover(self.learner, ""))
+        except BaseException as error:
+            self._writer.stop(f"a rollback failed, and the learner could not be recovered ({error})")
 
     def _use(self, model: Model) -> None:
         model.statistics.attach_that_of(self._model.statistics)
-        self._writer.model = model
+        self._writer.use(model)
         self._publisher.replace(model)
 
     def _between_changes(self, action: Any) -> Any:
@@ -331,12 +350,20 @@ class Live:
 
     def _between(self) -> float | None:
         """After each group of changes: make copies for predictions and for the disk."""
+        again = self._publisher.between(self._model)
         if not self._writer.is_broken:
             self._storage.after_change(self._model)
-        return self._publisher.between(self._model)
+        return again
 
     def _check_open(self) -> None:
         if self._process != os.getpid():
             raise LiveError("a live learner can't be used in a forked process: open the folder there")
         if self._closed:
             raise LiveError("this live learner is closed: open the folder again")
+
+
+def _like_samples(learner: Learner) -> Tensor | None:
+    """Two samples of zeros like those that a learner has seen; None if it has seen none."""
+    if learner.sample_shape is None:
+        return None
+    return torch.zeros(2, *learner.sample_shape, dtype=learner.sample_type)

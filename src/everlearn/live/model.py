@@ -74,9 +74,7 @@ class Model:
         self.position = 0
         self.lock = threading.Lock()  # held while anything but the learner changes
 
-    def apply(
-        self, entry: Entry, durable: Callable[[], object] = lambda: None, confidence: bool = False
-    ) -> Any:
+    def apply(self, entry: Entry, durable: Callable[[], object] = lambda: None) -> Any:
         """Make the change of an entry; returns the result of the call.
 
         If it raises an error other than `NotRecorded`, the learner is unchanged.
@@ -88,7 +86,7 @@ class Model:
             durable()
             result = self._edit(change)
         else:
-            result = _together(self.learner, lambda: self._learn(change, confidence), durable)
+            result = _together(self.learner, lambda: self._learn(change), durable)
         try:
             with self.lock:
                 result = self._record(entry, result)
@@ -99,7 +97,7 @@ class Model:
             raise NotRecorded(f"{type(error).__name__}: {error}") from error
         return result
 
-    def _learn(self, change: Change, confidence: bool) -> Any:
+    def _learn(self, change: Change) -> Any:
         """The changes that a learner makes by itself."""
         learner, task = self.learner, change.values.get("t")
         if change.kind == "observe":
@@ -107,7 +105,7 @@ class Model:
             return learner.observe(Features(change.x()), change.labels, task, *weights)
         if change.kind == "ask":
             shares = None
-            if confidence:
+            if change.values.get("confidence"):
                 x = change.x()
                 shares = (
                     learner.predict_proba(Features(x)).max(1).tolist() if learner.labels else [0.0] * len(x)
@@ -148,7 +146,7 @@ class Model:
         elif change.kind == "tell":
             result = self._record_told(entry, *result)
         elif change.kind == "forget":
-            statistics.event("forgotten", *at, label=change.labels[0])
+            self._record_forgotten(change.labels[0], *at)
         elif change.kind == "alarm":
             statistics.event("alarm", *at)
         else:
@@ -160,7 +158,17 @@ class Model:
                 self.mistakes = deque((each for each in self.mistakes if each.id not in gone), MOST_MISTAKES)
             event = "deleted" if change.kind == "delete" else "corrected"
             statistics.event(event, *at, exemplars=result.exemplars)
+            for label in result.forgotten:
+                self._record_forgotten(label, *at)
         return result
+
+    def _record_forgotten(self, label: Label, position: int, time: float) -> None:
+        """Drop what is recorded of a class and its samples."""
+        self.statistics.forgotten(label, position, time)
+        self.mistakes = deque((each for each in self.mistakes if each.label != label), MOST_MISTAKES)
+        memory = editing.memory_of(self.learner)
+        if memory is not None:
+            self.index.keep_only(memory.stored()[0])
 
     def _learnt_rows(self, change: Change) -> list[int]:
         """The rows of a batch that were learnt: not those of weight 0, nor those without a label that are skipped."""
@@ -192,8 +200,9 @@ class Model:
         with self.lock:
             self.statistics.refused += 1
             self.statistics.event("refused", entry.position, entry.time, change=kind, reason=reason)
-            self._finish(entry, source)
-            if request is not None and isinstance(error, ValueError):  # else a retry is tried again
+            final = isinstance(error, ValueError)  # else a retry is tried again, also one of a source
+            self._finish(entry, source if final else None)
+            if request is not None and final:
                 self.requests.add(request, kind, error)
         return reason
 

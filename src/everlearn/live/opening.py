@@ -21,7 +21,7 @@ from everlearn.checkpoint import CheckpointError
 from everlearn.core.drift import check_alarm
 from everlearn.core.learner import Learner
 from everlearn.live.checks import as_flag, check_path
-from everlearn.live.folder import ABOUT, Folder
+from everlearn.live.folder import ABOUT, Folder, has_changes
 from everlearn.live.journal import Journal, LiveError
 from everlearn.live.live import Live
 from everlearn.live.model import Model
@@ -124,10 +124,10 @@ def open_live(
 
 
 def holds_learner(folder: str | os.PathLike[str], journal: str | None = None) -> bool:
-    """Whether `open_live` would open a learner that is stored already."""
+    """Whether a learner is stored there already, so that `open_live` opens it or says what is missing."""
     if is_postgres(journal):
         return has_learner(str(journal), Path(folder).resolve().name)
-    return (Path(folder) / ABOUT).exists()
+    return (Path(folder) / ABOUT).exists() or has_changes(Path(folder))
 
 
 def _create(storage: Storage, learner: Learner) -> Model:

@@ -50,10 +50,11 @@ class PostgresFolder(Folder):
         if found is None:
             words = "insert into everlearn_learners (name, format) values (%s, %s) on conflict do nothing"
             self._database.run(lambda cursor: cursor.execute(words, (self._name, FORMAT)))
-        for position in super().positions():
-            super().snapshot(position).unlink()
-        for position in self.positions():
-            replace_file(self.snapshot(position), self._content(position))
+        with self._changing():
+            for position in super().positions():
+                super().snapshot(position).unlink()
+            for position in self.positions():
+                replace_file(self.snapshot(position), self._content(position))
         if found is not None and found < FORMAT:
             self._copy_as(older_name(self._name, found))
             self._upgrade_snapshots(found)

@@ -21,6 +21,7 @@ class PostgresJournal:
 
     def __init__(self, database: Database) -> None:
         self._database, self._name = database, database.name
+        self.added = 0
 
     # Entries.
 
@@ -44,6 +45,7 @@ class PostgresJournal:
             return found is not None
 
         self._database.run(add, is_there)
+        self.added += sum(len(entry.change.samples or entry.change.detail) for entry in entries)
 
     def entries(self, after: int) -> Iterator[Entry]:
         """The entries with larger positions, in order; a damaged one raises a LiveError."""

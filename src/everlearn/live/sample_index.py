@@ -2,13 +2,15 @@
 
 A learner's memory holds samples without ids. The index holds a digest of the bytes of every sample that was learnt
 under an id, and finds samples in the memory by it. Entries of samples that have left the memory are dropped now and
-then, so that the index stays about as long as the memory.
+then, so that the index stays about as long as the memory. Of samples with equal bytes, as many ids stay as the memory
+has of them, the newest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -52,11 +54,13 @@ class SampleIndex:
             self._ids.setdefault(digest, []).append(key)
             self._count += 1
         if self._count > self._limit:
-            self._keep_only(set(digests(stored())))
+            self.keep_only(stored())
             self._limit = max(LEAST, 2 * self._count)
 
-    def _keep_only(self, held: Collection[bytes]) -> None:
-        self._ids = {digest: ids for digest, ids in self._ids.items() if digest in held}
+    def keep_only(self, stored: Tensor) -> None:
+        """Drop the ids of samples that are not among these; one id stays for each of them, the newest."""
+        copies = Counter(digests(stored) if len(stored) else ())
+        self._ids = {digest: ids[-copies[digest] :] for digest, ids in self._ids.items() if copies[digest]}
         self._count = sum(map(len, self._ids.values()))
 
     def find(self, ids: Collection[Label], stored: Tensor) -> dict[int, Label]:

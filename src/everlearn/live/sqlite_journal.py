@@ -10,8 +10,17 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from everlearn.atomic_write import is_still_at
 from everlearn.live.entries import Entry
 from everlearn.live.journal import MOST_REFUSED, LiveError, Refused, checked, refused_in
+from everlearn.live.sqlite_overwriting import (
+    BUSY,
+    copy_log,
+    fill_log,
+    log_of,
+    overwrite_free_pages,
+    overwrite_log,
+)
 from everlearn.live.worker import Outcome, Worker
 
 __all__ = ["FILE", "SQLiteJournal"]
@@ -22,7 +31,6 @@ SOON = 10  # commits after which the log gets its size
 LOG_BYTES = 2**22  # written to the log before it is copied to the database and used from its beginning again
 READ = 64  # rows fetched at a time
 PAGE = 4096
-ZEROS = 2**20  # bytes written at a time to overwrite free pages
 
 TABLES = """
 create table if not exists entries (
@@ -42,7 +50,7 @@ insert into bounds select 0, 0 where not exists (select * from bounds);
 ADD = "insert into entries values (?, ?, ?, ?, ?, ?)"
 # Messages for SQLite's errors, by the beginning of their names.
 SENTENCES = {
-    "SQLITE_BUSY": "is locked by another process: wait until that ends, and call again",
+    "SQLITE_BUSY": BUSY,
     "SQLITE_FULL": "can't be written, since the disk is full: make room, and call again",
     "SQLITE_IOERR": "can't be read or written, since the disk fails or is full: check it, and call again",
     "SQLITE_READONLY": "can only be read: make the file and its folder writable",
@@ -61,16 +69,34 @@ class SQLiteJournal:
             self._connection = sqlite3.connect(
                 self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
             )
+        try:
+            self._set_up()
+        except BaseException:
+            self._connection.close()
+            raise
+        self._file = os.stat(self.path)
+        self.added = 0
+        self._written = self._commits = 0  # bytes in the log, and commits since it was new
+        self._copier = Worker("log")
+        self._copying: Outcome | None = None
+
+    def _set_up(self) -> None:
+        with self._sentence():
             self._connection.text_factory = _text
             self._connection.execute("pragma journal_mode = wal")
             self._connection.execute("pragma synchronous = full")
             self._connection.execute("pragma secure_delete = off")  # `erase` overwrites what it removes
             self._connection.execute("pragma wal_autocheckpoint = 0")  # see `_use_log_again`
             self._connection.execute("pragma temp_store = memory")  # so that VACUUM leaves no file elsewhere
+            self._check_pages()
             self._connection.executescript(f"begin immediate; {TABLES} commit;")
-        self._written = self._commits = 0  # bytes in the log, and commits since it was new
-        self._copier = Worker("log")
-        self._copying: Outcome | None = None
+
+    def _check_pages(self) -> None:
+        """Raise an error if pages of the file are damaged: SQLite may leave out the entries on them silently."""
+        found = [line for (line,) in self._connection.execute("pragma quick_check")]
+        # A wrong value is one of an entry, which its checksum shows, so that the error names the entry.
+        if any(line != "ok" and " value in " not in line for line in found):
+            raise self._damaged()
 
     @contextmanager
     def _sentence(self) -> Iterator[None]:
@@ -84,6 +110,18 @@ class SQLiteJournal:
         name = getattr(error, "sqlite_errorname", "")
         words = next((text for kind, text in SENTENCES.items() if name.startswith(kind)), None)
         return LiveError(f"{self.path} {words or f'can not be used ({error})'}")
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """The same, and values of a wrong type or form are an error, too: no checksum protects these."""
+        try:
+            with self._sentence():
+                yield
+        except (TypeError, ValueError, LookupError, AttributeError):
+            raise self._damaged() from None
+
+    def _damaged(self) -> LiveError:
+        return LiveError(f"{self.path} is damaged: restore a backup of the folder")
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -101,9 +139,14 @@ class SQLiteJournal:
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Add entries, all or none."""
-        if (
-            len(entries) == 1
-        ):  # the usual case, in as few steps as possible: one statement is a transaction by itself
+        # Otherwise SQLite would go on writing to a file that nobody can open any more.
+        if not is_still_at(self.path, self._file):
+            raise LiveError(
+                f"{self.path} was removed or replaced while it was in use: close this live learner and open the "
+                "folder again"
+            )
+        # The usual case is in as few steps as possible: one statement is a transaction by itself.
+        if len(entries) == 1:
             try:
                 self._connection.execute(ADD, entries[0].row)
             except sqlite3.Error as error:
@@ -113,35 +156,24 @@ class SQLiteJournal:
                 connection.executemany(ADD, (entry.row for entry in entries))
         self._commits += 1
         if self._commits == SOON:
-            self._fill_log()
+            with suppress(sqlite3.Error):  # it is for speed only
+                fill_log(self._connection, LOG_BYTES * 5 // 4)  # where a file grows, commits are far slower
         for entry in entries:
-            self._written += PAGE + len(entry.change.samples or entry.change.detail)
+            size = PAGE + len(entry.change.samples or entry.change.detail)
+            self._written += size
+            self.added += size
         if self._written > LOG_BYTES:
             self._use_log_again()
 
-    def _fill_log(self) -> None:
-        """Write zeros to the log, up to the size that it will have: where a file grows, commits are far slower.
-
-        The transaction is rolled back. Since it does not fit into the cache, it is in the log by then.
-        """
-        with suppress(sqlite3.Error):  # it is for speed only
-            (usual,) = self._connection.execute("pragma cache_size").fetchone()
-            self._connection.execute("pragma cache_size = 10")
-            self._connection.execute("begin immediate")
-            try:
-                self._connection.execute("create table if not exists zeros (bytes blob)")
-                self._connection.execute("insert into zeros values (zeroblob(?))", (LOG_BYTES * 5 // 4,))
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("rollback")
-                self._connection.execute(f"pragma cache_size = {usual}")
-
     def _use_log_again(self) -> None:
-        """Copy the log to the database. Most of it is copied in another thread, while entries are added."""
+        """Copy the log to the database. Most of it is copied in another thread, while entries are added.
+
+        If that fails, the log grows, and it is copied later: the entries are durable, so the change has not failed.
+        """
         if self._copying is None:
             self._copying = self._copier.submit(self._copy_log)
         elif self._copying.is_known:
-            with self._sentence():
+            with suppress(sqlite3.Error):
                 self._connection.execute("pragma wal_checkpoint(passive)")
             self._written, self._copying = 0, None
 
@@ -161,17 +193,21 @@ class SQLiteJournal:
 
     def bounds(self) -> tuple[int, int]:
         """The position up to which entries were removed, and the position of the last entry."""
-        with self._sentence():
+        with self._reading():
             removed, last = self._connection.execute(
                 "select removed, max(removed, last, (select ifnull(max(position), 0) from entries)) from bounds"
             ).fetchone()
+            if type(removed) is not int or type(last) is not int:
+                raise TypeError
         return removed, last
 
     def refuse(self, position: int, reason: str) -> None:
         """Set an entry aside; only the last ones are kept."""
         with self._transaction() as connection:
+            # A damaged one may have no value where there must be one: it is not kept.
             connection.execute(
-                "insert into refused select *, ? from entries where position = ?", (reason, position)
+                "insert or ignore into refused select *, ? from entries where position = ?",
+                (reason, position),
             )
             connection.execute("delete from entries where position = ?", (position,))
             connection.execute("update bounds set last = max(last, ?)", (position,))
@@ -209,15 +245,15 @@ class SQLiteJournal:
 
     def deletions(self) -> list[Entry]:
         """The entries of the kind "delete"."""
-        with self._sentence():
+        with self._reading():
             rows = self._connection.execute("select * from entries where kind = 'delete' order by position")
             return [Entry.of(row) for row in rows.fetchall()]
 
     def erase(self, until: int, refused: Sequence[int]) -> None:
         """Remove entries up to a position and these refused ones, and overwrite their bytes in all files.
 
-        Deleted rows are overwritten with zeros, so are the free pages that earlier rows have left; then the file is
-        packed and the log is emptied.
+        Deleted rows are overwritten with zeros, so are the free pages that earlier rows have left. These reach the
+        file before it is packed, which cuts off its end. Then the log is overwritten and emptied.
         """
         with self._sentence():
             self._connection.execute("pragma secure_delete = on")
@@ -229,33 +265,27 @@ class SQLiteJournal:
                 )
                 connection.execute("update bounds set removed = max(removed, ?)", (until,))
             with self._sentence():
-                self._overwrite_free_pages()
+                overwrite_free_pages(self._connection)
+                copy_log(self._connection, self.path, "restart")
                 self._connection.execute("vacuum")
-                self._connection.execute("pragma wal_checkpoint(truncate)")
+                copy_log(self._connection, self.path, "restart")
+                overwrite_log(self._connection, self.path)
+                copy_log(self._connection, self.path, "truncate")
                 self._commits = 0
         finally:
             with self._sentence():
                 self._connection.execute("pragma secure_delete = off")
 
-    def _overwrite_free_pages(self) -> None:
-        """Fill the free pages with zeros: they may hold rows that were trimmed without being overwritten."""
-        free, size = (
-            self._connection.execute(f"pragma {name}").fetchone()[0]
-            for name in ("freelist_count", "page_size")
-        )
-        self._connection.execute("drop table if exists zeros")  # of a process that was killed here
-        self._connection.execute("create table zeros (bytes blob)")
-        for _ in range(-(-free * size // ZEROS)):
-            self._connection.execute("insert into zeros values (zeroblob(?))", (ZEROS,))
-        self._connection.execute("drop table zeros")
-
     # Environments.
 
     def environments(self) -> list[tuple[int, dict[str, Any]]]:
         """The environments in which entries were written, each with the position after which it began."""
-        with self._sentence():
+        with self._reading():
             rows = self._connection.execute("select after, environment from environments order by number")
-            return [(after, json.loads(text)) for after, text in rows.fetchall()]
+            found = [(after, json.loads(text)) for after, text in rows.fetchall()]
+            if not all(type(after) is int and isinstance(each, dict) for after, each in found):
+                raise TypeError
+        return found
 
     def add_environment(self, after: int, environment: dict[str, Any]) -> None:
         """Later entries are written in this environment."""
@@ -270,7 +300,7 @@ class SQLiteJournal:
 
     def nbytes(self) -> int:
         """The size of the database and its log."""
-        files = (self.path, self.path.with_name(FILE + "-wal"))
+        files = (self.path, log_of(self.path))
         return sum(file.stat().st_size for file in files if file.exists())
 
     def copy_to(self, path: str) -> None:

@@ -99,6 +99,11 @@ class Statistics:
                 self.event("new class", position, time, label=label)
             self.observed[label] = self.observed.get(label, 0) + 1
 
+    def forgotten(self, label: Label, position: int, time: float) -> None:
+        """A class was forgotten. The accuracy of earlier answers stays."""
+        self.observed.pop(label, None)
+        self.event("forgotten", position, time, label=label)
+
     def answered(
         self, ids: Sequence[Label], answers: Sequence[Label], time: float, waiting: Container[Label]
     ) -> None:

@@ -25,6 +25,9 @@ from everlearn.live.worker import Outcome, Worker
 __all__ = ["Storage"]
 
 TRIMMED = 50  # entries removed at a time, so that calls can be journaled in between
+# A snapshot is written once the entries after the last one take more than this, and several times as much as it does.
+LEAST_BYTES = 2**28
+TIMES = 4
 
 
 class Storage:
@@ -40,13 +43,14 @@ class Storage:
         self._snapshots = Worker("snapshots")
         self._running: Outcome | None = None  # the snapshot that is being written
         self.position, self.time = 0, 0.0  # of the newest snapshot
+        self._bytes = self._added = 0  # its size, and what the journal had added by then
         self.error: str | None = None  # why the last one could not be written
 
     # Snapshots.
 
     def after_change(self, model: Model) -> None:
         """Begin to write a snapshot if enough has changed since the last one. It is written in another thread."""
-        if model.position - self.position < self.every or (self._running and not self._running.is_known):
+        if not self._is_due(model) or (self._running and not self._running.is_known):
             return
         try:
             state = model.state(time.time())
@@ -55,14 +59,17 @@ class Storage:
             return
         self._running = self._snapshots.submit(self._write_and_trim, model, state)
 
+    def _is_due(self, model: Model) -> bool:
+        grown = self.journal.added - self._added
+        return model.position - self.position >= self.every or grown > max(LEAST_BYTES, TIMES * self._bytes)
+
     def _write_and_trim(self, model: Model, state: State) -> None:
         try:
             self.folder.write(state)
-        except (LiveError, CheckpointError) as error:
-            self._failed(model, str(error))
-            return
-        self._written(model)
-        self._trim()
+            self._written(model)
+            self._trim()
+        except Exception as error:  # nobody waits for it: it is in `status` and in the history
+            self._failed(model, str(error) or type(error).__name__)
 
     def save(self, model: Model) -> int:
         """Write a snapshot now; returns its position."""
@@ -75,10 +82,12 @@ class Storage:
 
     def _written(self, model: Model) -> None:
         self.position, self.time, self.error = self.folder.positions()[0], time.time(), None
+        self._bytes = os.stat(self.folder.snapshot(self.position)).st_size
+        self._added = self.journal.added
 
     def _failed(self, model: Model, reason: str) -> None:
         self.error = reason
-        self.position = model.position  # try again after as many changes
+        self.position, self._added = model.position, self.journal.added  # try again after as many changes
         with model.lock:
             model.statistics.event("snapshot failed", model.position, time.time(), reason=reason)
 
@@ -91,7 +100,7 @@ class Storage:
     def settle(self) -> None:
         """Wait until no snapshot is being written."""
         if self._running is not None:
-            self._running.result()
+            self._running.wait()
 
     # Deletion.
 
@@ -142,6 +151,7 @@ class Storage:
     def create(self, learner: Learner) -> Model:
         """Store a learner in a new folder."""
         model = Model(learner)
+        self.folder.remove_after(-1)  # of a process that was killed while it created the folder
         try:
             self.folder.write(model.state(time.time()))
         except CheckpointError as error:
@@ -171,19 +181,21 @@ class Storage:
 
         learner: into which the state is loaded; None for a new one.
         """
-        model = self._load(learner, device, until)
+        model, replayed = self._load(learner, device, until), 0
         refused = deque(each for each in self.journal.refused() if each.entry.position > model.position)
         for entry in self.journal.entries(model.position):
             if until is not None and entry.position > until:
                 break
             while refused and refused[0].entry.position < entry.position:
                 model.refuse_again(refused.popleft())
+            replayed += len(entry.change.samples or entry.change.detail)
             self._replay(model, entry)
         for each in refused:
             if until is None or each.entry.position <= until:
                 model.refuse_again(each)
         _, last = self.journal.bounds()
         model.position = max(model.position, last if until is None else until)  # the last may be refused
+        self._added = self.journal.added - replayed
         return model
 
     def _load(self, learner: Learner | None, device: str, until: int | None) -> Model:
@@ -216,7 +228,8 @@ class Storage:
                 continue
             for damaged in errors:  # so that none counts as one of the two that are kept
                 self.folder.snapshot(damaged).unlink(missing_ok=True)
-            self.position, self.time = position, os.stat(self.folder.snapshot(position)).st_mtime
+            status = os.stat(self.folder.snapshot(position))
+            self.position, self.time, self._bytes = position, status.st_mtime, status.st_size
             return model
         reason = next(iter(errors.values()), "it has no snapshot that the journal continues")
         raise LiveError(f"{self.folder.path} can't be opened: {reason}")

@@ -22,10 +22,11 @@ def suggest(snapshot: LiveSnapshot, waiting: Mapping[Label, Tensor], n: int) -> 
     in the embedding to the nearest sample chosen before it: uncertain samples that differ from each other. Before the
     first label, all samples are equally uncertain, and the oldest are chosen.
     """
-    ids = list(waiting)
+    held = list(waiting.items())  # at once: others may ask and tell meanwhile
+    ids = [key for key, _ in held]
     if not ids or not snapshot.classes:
         return ids[:n]
-    x = Features(torch.stack(list(waiting.values())))
+    x = Features(torch.stack([sample for _, sample in held]))
     top = np.sort(snapshot.predict_proba(x), axis=1)
     margin = top[:, -1] - top[:, -2] if top.shape[1] > 1 else np.zeros(len(top))
     uncertainty = 1 - margin

@@ -35,10 +35,8 @@ class Busy(LiveError):
 class Call:
     """A change that waits to be applied, or an action that runs between two changes."""
 
-    def __init__(
-        self, change: Change | None, action: Callable[[], Any] | None = None, confidence: bool = False
-    ) -> None:
-        self.change, self.action, self.confidence = change, action, confidence
+    def __init__(self, change: Change | None, action: Callable[[], Any] | None = None) -> None:
+        self.change, self.action = change, action
         self.outcome = Outcome()
         self.repeats: list[Call] = []  # the same request again, while this one waits
 
@@ -95,7 +93,7 @@ class Writer:
             try:
                 with InterruptsWait():
                     self._process([call])
-                    again = self._between()
+                    again = self._after_group()
             finally:
                 self.release()
             if again is not None:
@@ -123,6 +121,15 @@ class Writer:
         with self._condition:
             self._woken = True
             self._condition.notify()
+
+    def use(self, model: Model) -> None:
+        """Go on with another model, between two changes."""
+        self.model = model
+        self._counts = model.learner.batches, model.learner.samples
+
+    def stop(self, reason: str) -> None:
+        """Refuse all later calls: the learner is no longer the one of the journal."""
+        self._broken = reason
 
     @property
     def is_broken(self) -> bool:
@@ -158,7 +165,15 @@ class Writer:
                     return
             with self._applying:
                 self._process(group)
-                again = self._between()
+                again = self._after_group()
+
+    def _after_group(self) -> float | None:
+        """Call `between`. Its error fails no call and does not end the thread: `status` shows it."""
+        try:
+            return self._between()
+        except Exception as error:
+            self._storage.error = f"{type(error).__name__}: {error}"
+            return None
 
     def _take(self) -> list[Call]:
         """The calls of the next commit."""
@@ -179,7 +194,6 @@ class Writer:
             self._check()
             if group and group[0].action is not None:
                 group[0].succeed(group[0].action())
-                self._counts = self.model.learner.batches, self.model.learner.samples
             else:
                 calls = self._without_repeats(group)
                 self._apply([call for call in calls if not self._is_answered(call)])
@@ -248,12 +262,12 @@ class Writer:
         for i, (call, entry) in enumerate(zip(calls, entries, strict=True)):
             try:
                 started = time.perf_counter()
-                result = self.model.apply(entry, commit.result, call.confidence)
+                result = self.model.apply(entry, commit.result)
                 self.step_seconds += 0.05 * (time.perf_counter() - started - self.step_seconds)
             except Exception as error:
                 failure = self._refuse(call, entry, commit, error)
                 if failure is not None:
-                    for other in calls[i:]:
+                    for other in calls[i + 1 :]:
                         other.fail(failure)
                     return
             else:
@@ -284,13 +298,16 @@ class Writer:
         self.journal.append(entries)
         self.commit_seconds += 0.05 * (time.perf_counter() - started - self.commit_seconds)
 
-    def _refuse(self, call: Call, entry: Entry, commit: Outcome, error: Exception) -> Exception | None:
-        """Set a call aside that the learner refused; returns the error of all later calls if none can be made."""
+    def _refuse(self, call: Call, entry: Entry, commit: Outcome, error: Exception) -> BaseException | None:
+        """Fail a call, and set it aside if the learner refused it; returns the error of all later calls, if any."""
         commit.wait()
         if commit.error is not None:
-            return error
+            call.fail(error)
+            return commit.error
         if isinstance(error, NotRecorded):
-            return self._take_back(entry, error)
+            failure = self._take_back(entry, error)
+            call.fail(failure)
+            return failure
         reason = self.model.refuse(entry, error)
         try:
             self._committer.submit(self.journal.refuse, entry.position, reason).result()

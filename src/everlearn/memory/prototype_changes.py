@@ -97,7 +97,13 @@ def recompute(prototypes: Prototypes, features: Tensor, slots: Tensor, renormali
 
 def nbytes(prototypes: Prototypes) -> int:
     """Bytes held."""
-    parts = (prototypes.vectors, prototypes.seen, prototypes.from_exemplars, prototypes.scatter)
+    parts = (
+        prototypes.vectors,
+        prototypes.seen,
+        prototypes.from_exemplars,
+        prototypes.scatter,
+        *(prototypes.metric or ()),
+    )
     return sum(part.nbytes for part in parts if part is not None)
 
 
