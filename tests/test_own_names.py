@@ -161,6 +161,8 @@ def test_a_file_with_a_wrong_name_says_where(capsys: pytest.CaptureFixture[str])
 
 def test_a_function_gets_the_options_of_the_run_whatever_its_own_defaults_are() -> None:
     assert stream("own_parts:otherwise", seed=0).name == "10 split []"
-    assert stream("own_parts:otherwise", seed=0, batch_size=16, scenario="recurring").name == "16 recurring []"
+    assert (
+        stream("own_parts:otherwise", seed=0, batch_size=16, scenario="recurring").name == "16 recurring []"
+    )
     assert stream("own_parts:otherwise", seed=0, batch_size=10, scenario="split").name == "10 split []"
     assert stream("own_parts:needed", seed=0).name == "10"
