@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from everlearn import stream
 from everlearn.cli import main
 from everlearn.experiments.command import command
+from everlearn.experiments.job import Job
 from everlearn.experiments.store import Store
 
 OWN = '''
@@ -27,20 +29,16 @@ class Mine(Reservoir):
 def net(shape):
     return nn.Sequential(nn.Linear(shape[0], 9), nn.ReLU())
 
-def points(seed, validation=False, class_order="sorted"):
+def points(seed, validation=False, class_order="sorted", name="points"):
     labels = np.arange(80) % 4
     x = np.random.default_rng(0).normal(0, 1, (80, 5)).astype("float32") + labels[:, None]
-    return split(x, labels, tasks=2, validation=validation, class_order=class_order, seed=seed)
+    return split(x, labels, tasks=2, validation=validation, class_order=class_order, seed=seed, name=name)
 
 def otherwise(seed, batch_size=32, scenario="blurry", **options):
-    made = points(seed)
-    made.name = f"{batch_size} {scenario} {sorted(options)}"
-    return made
+    return points(seed, name=f"{batch_size} {scenario} {sorted(options)}")
 
 def needed(seed, batch_size):
-    made = points(seed)
-    made.name = str(batch_size)
-    return made
+    return points(seed, name=str(batch_size))
 
 def lowest(history):
     return min(each.accuracy for each in history)
@@ -160,9 +158,9 @@ def test_a_file_with_a_wrong_name_says_where(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_function_gets_the_options_of_the_run_whatever_its_own_defaults_are() -> None:
-    assert stream("own_parts:otherwise", seed=0).name == "10 split []"
-    assert (
-        stream("own_parts:otherwise", seed=0, batch_size=16, scenario="recurring").name == "16 recurring []"
-    )
-    assert stream("own_parts:otherwise", seed=0, batch_size=10, scenario="split").name == "10 split []"
-    assert stream("own_parts:needed", seed=0).name == "10"
+    run = functools.partial(Job, "cope", seed=0)
+    assert run("own_parts:otherwise").open_stream().name == "10 split []"
+    other = run("own_parts:otherwise", batch_size=16, scenario="recurring")
+    assert other.open_stream().name == "16 recurring []"
+    assert run("own_parts:needed").open_stream().name == "10"
+    assert stream("own_parts:otherwise").name == "32 split []"  # it is not said how many arrive together

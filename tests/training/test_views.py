@@ -57,8 +57,8 @@ def test_what_is_no_image_or_no_augmentation_is_refused(name, shape, width):
         Views(name, shape, width)
 
 
-def test_images_with_their_planes_last_are_refused_with_what_to_do():
-    words = r"\[32, 32, 3\] looks like \[height, width, planes\]: transpose them with x.movedim\(-1, 1\)"
+def test_images_with_their_channels_last_are_refused_with_what_to_do():
+    words = r"\[32, 32, 3\] looks like \[height, width, channels\]: transpose them with x.movedim\(-1, 1\)"
     with pytest.raises(ValueError, match=words):
         Views("crop-flip", (32, 32, 3))
     x = torch.zeros(2, 32, 32, 3).movedim(-1, 1)
