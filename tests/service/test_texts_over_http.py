@@ -1,6 +1,7 @@
 """Texts over HTTP, for a model with an encoder: the learner of the service sees them as it does locally."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,7 @@ def test_what_an_encoder_does_not_take_is_one_sentence_and_changes_nothing(tmp_p
     limits = Limits(sample=40)
     with running(tmp_path, learner=taught_by_texts, limits=limits) as service:
         answer = service.http.post(f"{service.url}/v1/observe", json={"x": x, "y": ["a"] * len(x)})
-        assert answer.status_code in (400, 422)
+        assert answer.status_code == (422 if "encoder" in sentence else 400)  # values, or a body
         assert sentence in answer.json()["detail"]
         assert service.model.live.position == 0
 
@@ -137,8 +138,9 @@ def test_messages_with_texts_are_learnt_and_others_are_skipped(tmp_path):
     with open_live(tmp_path / "model", taught_by_texts()) as live:
         consumer = Consumer(live, Letters([*messages, {"x": 3, "y": "card"}]), batch_size=3)
         consumer.start()
-        while consumer.applied + consumer.skipped < 4:
-            assert consumer.error is None
+        patience = time.monotonic() + 60
+        while consumer.applied + consumer.skipped < 4 and time.monotonic() < patience:
+            time.sleep(0.01)
         consumer.close()
         assert (consumer.applied, consumer.skipped) == (3, 1)
         assert same(live.learner, local)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -54,7 +53,7 @@ class Live:
         self._storage, self._process = storage, os.getpid()
         if drift is not None:
             model.statistics.attach(drift, act)
-        check_copies(model.learner, _like_samples(model.learner))
+        check_copies(model.learner)
         self._publisher = Publisher(model, lambda: self._writer.wake())
         self._writer = Writer(model, storage, self._between, queue)
         self._reader = Reader(self._writer, self._publisher)
@@ -360,10 +359,3 @@ class Live:
             raise LiveError("a live learner can't be used in a forked process: open the folder there")
         if self._closed:
             raise LiveError("this live learner is closed: open the folder again")
-
-
-def _like_samples(learner: Learner) -> Tensor | None:
-    """Two samples of zeros like those that a learner has seen; None if it has seen none."""
-    if learner.sample_shape is None:
-        return None
-    return torch.zeros(2, *learner.sample_shape, dtype=learner.sample_type)

@@ -151,13 +151,15 @@ class Publisher:
             self._changed.notify_all()
 
 
-def check_copies(learner: Learner, x: Tensor | None) -> None:
+def check_copies(learner: Learner, x: Tensor | None = None) -> None:
     """Raise a ValueError for a network of a user's own that can't be copied, also after it has computed something.
 
-    x: samples to try it with, if any are known.
+    x: samples to try it with; by default zeros like those that the learner has seen, if any.
     """
     if not isinstance(learner.given, nn.Module):
         return
+    if x is None and learner.sample_shape is not None:
+        x = torch.zeros(2, *learner.sample_shape, dtype=learner.sample_type)
     try:
         network = copy.deepcopy(learner.given)
         if x is not None:
