@@ -24,6 +24,24 @@ def test_every_method_is_in_ours_and_in_the_protocol_of_its_authors():
     assert {job.learner for job in experiment("rivals-P3").jobs()} >= {"scr", "pcr", "gdumb"}
 
 
+@pytest.mark.parametrize(
+    "panel", experiment("rivals-P0").panels, ids=lambda panel: panel.cells[0].jobs[0].stream
+)
+@pytest.mark.parametrize("learner", sorted(TODAY | {"reservoir"}))
+def test_in_ours_every_method_also_has_the_additions_of_the_flagship(panel, learner):
+    (column,) = panel.columns
+    own, flagship = panel.cell(learner, column).jobs[0].settings, panel.cell("cope+", column).jobs[0].settings
+    more = panel.cell(f"{learner}, with additions", column).jobs[0].settings
+    changed = {name: value for name, value in more.items() if own.get(name) != value}
+    assert changed and all(value == flagship[name] for name, value in changed.items())
+    without = {"gdumb": {"iterations", "averaging"}, "mkd": {"averaging"}}.get(learner, set())
+    for name in {"iterations", "averaging", "mixing", "mirrored"} - without:
+        assert more[name] == flagship[name]
+    if learner != "gdumb":
+        assert more["replayed"] == max(own["replayed"], flagship["replayed"])
+    assert more["augmentation"] == "strong" or more["colour"] == flagship["colour"]
+
+
 def test_a_job_has_the_settings_of_its_protocol_and_of_its_column():
     (cell,) = (
         experiment(
@@ -51,9 +69,9 @@ def test_columns_choose_a_part_and_an_unknown_one_is_refused(tmp_path):
 
 def test_in_small_every_method_learns_a_batch_of_digits():
     options = SweepOptions(quick=True, seeds=1, device="cpu")
-    jobs = {job.learner: job for job in experiment("rivals-P0", options).jobs()}
-    assert set(jobs) >= TODAY
-    for job in jobs.values():
+    jobs = experiment("rivals-P0", options).jobs()
+    assert {job.learner for job in jobs} >= TODAY
+    for job in jobs:
         run = open_run(job)
         x, y, t = next(iter(run.stream))
         run.learner.observe(x, y, t)

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-__all__ = ["in_html", "in_latex", "in_math", "number", "proper", "short", "signed", "without_formulas"]
+__all__ = [
+    "in_html",
+    "in_latex",
+    "in_math",
+    "number",
+    "p_value",
+    "proper",
+    "short",
+    "signed",
+    "without_formulas",
+]
 
 PROPER = {
     "cope": "CoPE",
@@ -138,3 +148,12 @@ def short(columns: Sequence[str]) -> list[str]:
     ):
         shared += 1
     return [" ".join(w[shared:]) for w in words]
+
+
+def p_value(p: float) -> str:
+    """A p-value in a column of such.
+
+    >>> p_value(0.00001), p_value(0.0312)
+    ('< 0.001', '0.031')
+    """
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"

@@ -11,6 +11,7 @@ from everlearn import learners
 from everlearn.experiments.codec import StoredResult, decode
 from everlearn.experiments.cost import images_per_new_image
 from everlearn.experiments.significance import Summary, paired, summary
+from everlearn.paper.formatting import p_value
 from everlearn.paper.table_view import Column, Entry, Row, TableView, number_entry
 from everlearn.paper.tables import MeasuredCell, Table
 
@@ -96,7 +97,7 @@ def _entries(method: Method, best: Method) -> list[Entry]:
     kind: Any = learners.find(method.cell.learner)
     return [
         _percent(method.cell.ours),
-        Entry("" if against is None else f"{against.p:.3f}"),
+        Entry("" if against is None else p_value(against.p)),
         _percent(method.over_seeds(lambda result: result.metrics["anytime_accuracy"], 100)),
         _percent(method.over_seeds(lambda result: result.metrics["worst_case_accuracy"], 100)),
         _percent(method.over_seeds(lambda result: result.metrics["forgetting"], 100)),

@@ -85,7 +85,7 @@ def _smaller(name: str, values: dict[str, Any], first: str) -> tuple[str, dict[s
     if first == SMALL_STREAM:
         return name, values
     settings = values.get("settings", {})
-    for view in ("augmentation", "width", "colour", "mirrored", "shifted", "turned"):
+    for view in ("augmentation", "width", "colour", "cutout", "mirrored", "shifted", "turned"):
         settings.pop(view, None)
     if "memory_size" in settings:
         name, settings["memory_size"] = _reduced(name, settings["memory_size"], SMALL_MEMORY)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from everlearn.experiments.significance import Difference
-from everlearn.paper.formatting import short, signed
+from everlearn.paper.formatting import p_value, short, signed
 from everlearn.paper.other_runs import NAME, full_column, full_row
 from everlearn.paper.table_view import Column, Entry, Row, TableView, name, summary_entry
 from everlearn.paper.tables import Comparison, MeasuredCell, Table
@@ -187,4 +187,4 @@ def printed_p(p: float) -> str:
     >>> printed_p(0.00001), printed_p(0.0312)
     ('p < 0.001', 'p = 0.031')
     """
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    return f"p {p_value(p)}" if p < 0.001 else f"p = {p_value(p)}"
