@@ -38,12 +38,13 @@ docs: $(VENV)/.installed
 clean:
 	rm -rf $(VENV) runs build dist site
 
+# --no-compile: Python compiles a file when it is first imported, and most of what is installed never is.
 # torch by its exact version: elsewhere than Linux, and where a CPU build is offered, it is the same release.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "everlearn needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 # requirements-test.txt pins the same versions with the sha256 of every file that PyPI has of them, torch apart, whose

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import warnings
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError
 
 import numpy as np
@@ -330,9 +331,9 @@ def test_a_module_is_cached_by_its_weights(tmp_path):
     encode_with_cache(as_encoder(other), raw(), tmp_path)
     files = list(tmp_path.glob("*.sqlite"))
     assert len(files) == 2
-    assert all(
-        sqlite3.connect(file).execute("SELECT count(*) FROM features").fetchone() == (5,) for file in files
-    )
+    for file in files:
+        with closing(sqlite3.connect(file)) as table:
+            assert table.execute("SELECT count(*) FROM features").fetchone() == (5,)
 
 
 # Images and the ready-made encoders.

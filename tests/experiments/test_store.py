@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 
@@ -118,9 +119,8 @@ def test_a_killed_process_leaves_the_store_sound(store):
     process.communicate()
     keys = [run.key for run in store.records()]
     assert keys[: int(said) + 1] == [f"run{i}" for i in range(int(said) + 1)]
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection:
         assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
-    connection.close()
     assert store.add(DONE)
 
 
@@ -131,6 +131,22 @@ def test_a_file_that_is_no_store_is_refused_and_left_as_it_was(tmp_path):
     with pytest.raises(ValueError, match=r"notes.txt is not a store of runs .*; name another file"):
         Store(path)
     assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_store_is_closed_again(tmp_path, monkeypatch):
+    path, opened, connect = tmp_path / "notes.txt", [], sqlite3.connect
+    path.write_text("what I wanted to say " * 100)
+
+    def opening(*args, **kwargs):
+        opened.append(connect(*args, **kwargs))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", opening)
+    with pytest.raises(ValueError, match="is not a store of runs"):
+        Store(path)
+    (connection,) = opened
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("select 1")
 
 
 def test_the_database_of_another_program_is_refused(tmp_path):
@@ -220,11 +236,16 @@ def test_a_store_of_the_first_version_takes_an_experiment(tmp_path):
     assert Store(path).experiments() == [{"name": "mine"}] and Store(path).records() == before
 
 
+def format_of(store):
+    with closing(sqlite3.connect(store.path)) as connection:
+        return connection.execute("pragma user_version").fetchone()[0]
+
+
 def test_a_store_without_an_experiment_stays_in_the_format_of_earlier_versions(store):
     store.add(DONE)
-    assert sqlite3.connect(store.path).execute("pragma user_version").fetchone() == (1,)
+    assert format_of(store) == 1
     store.add_experiment({"name": "mine"})
-    assert sqlite3.connect(store.path).execute("pragma user_version").fetchone() == (2,)
+    assert format_of(store) == 2
 
 
 def test_an_experiment_replaces_another_and_is_stored_once(store):
@@ -238,7 +259,7 @@ def test_an_experiment_replaces_another_and_is_stored_once(store):
 @pytest.mark.parametrize("damage", ["[]", "{", "3"])
 def test_an_experiment_that_is_not_json_is_one_sentence(store, damage):
     store.add_experiment({"name": "one"})
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
         connection.execute("update experiments set definition = ?", (damage,))
     with pytest.raises(ValueError, match="an experiment in .* can't be read; restore a copy of the file"):
         store.experiments()

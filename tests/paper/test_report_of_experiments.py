@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +229,7 @@ def test_a_forged_experiment_is_one_sentence(mine, tmp_path, change):
     path = reproduced(tmp_path / "s", mine)
     (made,) = Store(path).experiments()
     change(made)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("update experiments set definition = ?", (json.dumps(made),))
     with pytest.raises(ValueError, match="an experiment in .* is not one that everlearn wrote; name another"):
         report.tables_of([path])

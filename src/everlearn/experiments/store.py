@@ -130,10 +130,11 @@ class Store:
         connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
         try:
             connection.execute("pragma user_version")
-        except sqlite3.OperationalError:
+        except sqlite3.Error as error:
             connection.close()
             log = Path(f"{self.path}-wal")  # the latest writes, if they are not in the file itself yet
-            if write or not self.path.is_file() or (log.exists() and log.stat().st_size):
+            unread = log.exists() and log.stat().st_size
+            if write or unread or not self.path.is_file() or not isinstance(error, sqlite3.OperationalError):
                 raise
             # SQLite can't create the index of its log in a read-only folder.
             uri = f"{self.path.absolute().as_uri()}?immutable=1"
