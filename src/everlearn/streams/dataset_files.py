@@ -136,9 +136,11 @@ def user_cache_folder() -> Path:
     from platformdirs import user_cache_path
 
     try:
-        return user_cache_path("everlearn", appauthor=False)
+        folder = user_cache_path("everlearn", appauthor=False)
     except RuntimeError:
-        return Path.cwd() / ".cache" / "everlearn"
+        folder = Path("~")
+    # Some versions of platformdirs leave the ~ of a missing home folder in the path.
+    return folder if folder.is_absolute() else Path.cwd() / ".cache" / "everlearn"
 
 
 def required_files(name: str) -> str:
