@@ -34,7 +34,7 @@ def contrastive(z, owners):
     return sum(losses) / len(losses)
 
 
-def slow_loss(network, new, owners, both, both_owners, known, classes):
+def slow_loss(network, new, owners, both, both_owners, known, classes, outputs):
     """A row and its view are the same, so that every sample comes twice."""
     everything = torch.cat([new, new, both, both])
     hidden = torch.relu(network.body[1](everything))
@@ -46,27 +46,30 @@ def slow_loss(network, new, owners, both, both_owners, known, classes):
     heads = zip((first, last), (*network.expert_heads, network.head), network.projections, strict=True)
     for features, head, projection in heads:
         loss = loss + contrastive(unit(projection(features)), labels)
-        logits = head(features)[:, :classes]
-        loss = loss + cross_entropy(logits[:count, known:], torch.tensor(owners * 2) - known)
+        logits = head(features)[:, :outputs]
+        running = slice(known, classes) if known else slice(outputs)
+        loss = loss + cross_entropy(logits[:count, running], torch.tensor(owners * 2) - known)
         if both_owners:
             loss = loss + 2 * cross_entropy(logits[count:], torch.tensor(both_owners * 2))
     return loss
 
 
-def test_every_step_of_two_tasks():
-    learner = small()
+@pytest.mark.parametrize("outputs", [0, 9], ids=["outputs that come", "all outputs"])
+def test_every_step_of_two_tasks(outputs):
+    learner = small(outputs=outputs)
     learner.observe(torch.randn(4, 3), [0, 1, 2, 2], 0)
     for t in (0, 1):
         batches = [(x, [label + 3 * t for label in labels]) for x, labels in some_batches((5, 4, 5))]
         for x, slots, draws, rows, slow in watched_batches(learner, batches, t=t):
             optimiser = torch.optim.SGD(slow.parameters(), lr=0.02)
-            old_rows, old_slots, current, joined = draws[0]
+            old_rows, old_slots, current, joined, _ = draws[0]
             old, first, taken = rows[old_rows], len(current), len(joined)
             new, owners = torch.cat([x, old[:first]]), [*slots.tolist(), *current.tolist()]
             both = torch.cat([x[:taken], old[first:]])
             both_owners = [*slots[:taken].tolist(), *old_slots[first:].tolist()]
             assert bool(both_owners) == bool(t)
-            loss = slow_loss(slow, new, owners, both, both_owners, 3 * t, len(learner.classes))
+            classes = len(learner.classes)
+            loss = slow_loss(slow, new, owners, both, both_owners, 3 * t, classes, outputs or classes)
             loss.backward()
             optimiser.step()
             same_weights(learner.network, slow)
@@ -76,10 +79,10 @@ def test_samples_are_drawn_from_the_running_task_and_from_earlier_ones():
     learner = small(memory_size=60, replayed=16, per_class=3)
     for x, y in some_batches((20, 20)):
         learner.observe(x, y, 0)
-    rows, slots, current, joined = learner.draw_replay(5)
+    rows, slots, current, joined, _ = learner.draw_replay(5)
     assert len(rows) == len(current) == 16 and len(joined) == 0  # the first task: all of it
     learner.observe(torch.randn(5, 3), [3, 3, 3, 3, 3], 1)
-    rows, slots, current, joined = learner.draw_replay(5)
+    rows, slots, current, joined, _ = learner.draw_replay(5)
     assert len(current) == 16 // 2 - 5 and set(current) == {3}
     assert len(joined) == 4  # a quarter of the classes is new
     assert len(slots) - len(current) == 12 and set(slots[3:]) == {0, 1, 2}

@@ -59,10 +59,17 @@ class TaskAwareLearner(Learner):
         chosen = wanted[order[:count]]
         return rows[chosen], slots[chosen]
 
-    def of_running_task(self, logits: Tensor, slots: Tensor) -> Tensor:
-        """The logits with those of earlier classes masked, unless they come again in these slots."""
-        newer = torch.arange(logits.shape[1], device=logits.device) >= self.known
-        return torch.where(newer.scatter(0, slots, True), logits, UNSEEN)
+    def of_running_task(self, logits: Tensor, slots: Tensor, seen: Tensor) -> Tensor:
+        """The logits with all masked but those of the running task's classes, and of these slots.
+
+        seen: the number of classes seen so far. In the first task no logit is masked, so that outputs of classes
+        still to come, where there are any from the start, learn to be small.
+        """
+        if self.is_first_task:
+            return logits
+        place = torch.arange(logits.shape[1], device=logits.device)
+        running = (place >= self.known) & (place < seen)
+        return torch.where(running.scatter(0, slots, True), logits, UNSEEN)
 
     def forget_class(self, slot: int) -> None:
         """Count one class less, too."""

@@ -78,15 +78,16 @@ class GSA(TaskAwareLearner):
         """Exemplars of the running task, then of earlier ones.
 
         Beside rows and slots: two arrays whose lengths say how many exemplars are of the running task, and how many
-        samples of it are learnt with the earlier ones; and whether samples weigh differently yet.
+        samples of it are learnt with the earlier ones; whether samples weigh differently yet; and the number of
+        classes seen.
         """
         size, classes = self.replay_size(batch), max(len(self.labels), 1)
         current, earlier_share = self.draw_of(True, self.settings.current), self.known / classes
         earlier = self.draw_of(False, int(size * earlier_share))
         joined = min(int(size * (1 - earlier_share)), batch + len(current[0]))
         rows, slots = (np.concatenate(parts) for parts in zip(current, earlier, strict=True))
-        weighs = np.array([self.task_batches >= self.settings.patience], np.int64)
-        return rows, slots, current[1], np.zeros(joined, np.int64), weighs
+        weighs, seen = self.task_batches >= self.settings.patience, len(self.labels)
+        return rows, slots, current[1], np.zeros(joined, np.int64), np.array([weighs, seen], np.int64)
 
     def forward_sizes(self, batch: int) -> set[int]:
         """The batch; the balanced part passes by itself, if it has more than one sample."""
@@ -94,17 +95,17 @@ class GSA(TaskAwareLearner):
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step on both losses. x: `[copies, batch, ...]`, the images and mirror images, then their views."""
-        old, old_slots, current, joined, weighs = replay
+        old, old_slots, current, joined, counts = replay
         versions, first = len(x) // 2, len(current)
         x, old = x[versions:], old[versions:]
         new = torch.cat([x, old[:, :first]], dim=1)
         owners = torch.cat([slots, current])
         logits = self.logits(new.flatten(0, 1))
-        loss = cross_entropy(self.of_running_task(logits, owners), owners.repeat(versions))
+        loss = cross_entropy(self.of_running_task(logits, owners, counts[1]), owners.repeat(versions))
         both = torch.cat([old[:, first:], new[:, : len(joined)]], dim=1).flatten(0, 1)
         both_owners = torch.cat([old_slots[first:], owners[: len(joined)]]).repeat(versions)
         if len(both) > self.may_reject and len(old_slots):  # nothing is replayed from an empty memory
-            loss = loss + self.settings.weight * self._balanced(self.logits(both), both_owners, weighs)
+            loss = loss + self.settings.weight * self._balanced(self.logits(both), both_owners, counts[0])
         self.descend(loss)
 
     def _balanced(self, logits: Tensor, slots: Tensor, weighs: Tensor) -> Tensor:

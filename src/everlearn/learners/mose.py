@@ -50,9 +50,9 @@ class MOSE(TaskAwareLearner):
     """An expert on every level of the network, each trained for itself; the last one also learns from the others.
 
     Every expert has a contrastive loss over all samples, a cross-entropy among the classes of the running task over
-    its samples, and one among all classes over a balanced replay. The features of the last expert, after a linear
-    layer, are pulled to those of the others (reverse self-distillation). Predictions are by the nearest mean of the
-    exemplars, averaged over the experts. It is told t while it learns.
+    its samples (in the first task among all outputs), and one among all outputs over a balanced replay. The features
+    of the last expert, after a linear layer, are pulled to those of the others (reverse self-distillation).
+    Predictions are by the nearest mean of the exemplars, averaged over the experts. It is told t while it learns.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(40, 8) + 5 * torch.tensor([1.0, -1.0] * 20)[:, None]
@@ -88,19 +88,19 @@ class MOSE(TaskAwareLearner):
     def draw_replay(self, batch: int) -> tuple[NDArray[np.int64], ...]:
         """Exemplars of the running task, then of earlier ones.
 
-        The two arrays beside rows and slots say by their lengths how many are of the running task, and how many
-        samples of the batch are joined with the exemplars of earlier tasks.
+        Beside rows and slots: two arrays whose lengths say how many are of the running task, and how many samples of
+        the batch are joined with the exemplars of earlier tasks; and the number of classes seen.
         """
-        size = self.replay_size(batch)
+        size, seen = self.replay_size(batch), np.array([len(self.labels)], np.int64)
         if self.is_first_task:
             rows, slots = self.draw_of(True, size)
-            return rows, slots, slots, slots[:0]
+            return rows, slots, slots, slots[:0], seen
         current = self.draw_of(True, max(size // 2 - batch, 0) if self.task_batches else 0)
         classes = max(len(self.labels), 1)
         joined = min(size * (classes - self.known) // classes, batch)
         earlier = self.draw_of(False, min(size - joined, self.settings.per_class * classes))
         rows, slots = (np.concatenate(parts) for parts in zip(current, earlier, strict=True))
-        return rows, slots, current[1], np.zeros(joined, np.int64)
+        return rows, slots, current[1], np.zeros(joined, np.int64), seen
 
     def forward_sizes(self, batch: int) -> set[int]:
         """Each sample and a view of it, at least."""
@@ -108,7 +108,7 @@ class MOSE(TaskAwareLearner):
 
     def step(self, x: Tensor, slots: Tensor, *replay: Tensor) -> None:
         """One step on the losses of all experts. x: `[copies, batch, ...]`."""
-        old, old_slots, current, joined = replay
+        old, old_slots, current, joined, seen = replay
         first, taken = len(current), len(joined)
         new = torch.cat([x, old[:, :first]], dim=1)
         both = torch.cat([x[:, :taken], old[:, first:]], dim=1)
@@ -123,7 +123,8 @@ class MOSE(TaskAwareLearner):
             unit = normalize(projected)
             losses.append(supervised_contrastive_loss(unit, everything, self.settings.temperature))
             logits = self.head.among_open(logits)
-            losses.append(cross_entropy(self.of_running_task(logits[: len(owners)], owners), owners))
+            among = self.of_running_task(logits[: len(owners)], owners, seen)
+            losses.append(cross_entropy(among, owners))
             if len(both_owners):
                 losses.append(2 * cross_entropy(logits[len(owners) :], both_owners))
         self.descend(torch.stack(losses).sum())
