@@ -281,7 +281,7 @@ def test_a_function_that_works_in_place_does_not_change_the_stored_samples():
 
 def test_a_run_with_a_function_that_draws_resumes_exactly(tmp_path):
     def noisy(x):
-        return x.float() / 255 + torch.randn(x.shape) / 10
+        return x.float() / 255 + torch.randn(x.shape, device=x.device) / 10
 
     batches = list(stream())
     whole, half = (learner("cope", augmentation=noisy) for _ in range(2))
