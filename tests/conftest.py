@@ -18,6 +18,8 @@ import browser
 import hypothesis
 import numpy as np
 import pytest
+import torch
+from emulated_graph import emulated_gpu
 
 from everlearn.streams import dataset_files, datasets
 
@@ -43,6 +45,16 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browser.Browser]
     opened = browser.Browser(binary, tmp_path_factory.mktemp("browser"))
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def gpu() -> Iterator[str]:
+    """The name of a GPU; where there is none, the CPU, with its CUDA graphs emulated."""
+    if torch.cuda.is_available():
+        yield "cuda"
+    else:
+        with emulated_gpu():
+            yield "cpu"
 
 
 GIVEN = os.environ.get("EVERLEARN_DATA")

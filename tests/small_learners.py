@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from everlearn import split, stream
 from everlearn.experiments.settings import learner as by_name
 from everlearn.learners import registry
 
@@ -44,6 +45,12 @@ def make(name, network="mlp", encoder=None, **settings):
 def on_digits(name, source, seed):
     """A small learner of this name with the settings of split-digits."""
     return by_name(name, stream=source, seed=seed, device="cpu", hidden=32, **FAST.get(name, {}))
+
+
+def first_digits(seed=0, count=240):
+    """Some of the digits, in three tasks and batches of eight."""
+    digits = stream("split-digits", seed=seed)
+    return split(digits.x[:count], digits.y[:count], tasks=3, batch_size=8, seed=seed)
 
 
 def batches(count=6, size=5, labels=("a", "b", "c"), seed=0):

@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 import torch
+from small_learners import first_digits
 from torch import Tensor, nn
 
 from everlearn import learners, load
-from everlearn import stream as everlearn_stream
 from everlearn.checkpoint import CheckpointError
 from everlearn.core.plan import plan_shape
 from everlearn.core.prediction import scored
@@ -504,12 +504,12 @@ def test_learners_whose_plans_differ_in_shape_are_of_another_shape(name):
     assert shapes[0] == shapes[1] != shapes[2]
 
 
-def all_added_on_a_gpu(name, seed=0, rate=0.01):
+def all_added_on_a_gpu(gpu, name, seed=0, rate=0.01):
     settings = {"iterations": 2, "replayed": 7, "averaging": 0.9, "learning_rate": rate, "mirrored": True}
     changed = {"augmentation": "shift", "width": 8, "colour": 0.3, "mixing": 0.4, "shifted": 1}
     if name not in ("cope", "mir"):
         changed["turned"] = 0.3
-    return learners.find(name)("mlp", seed=seed, device="cuda", **changed, **settings)
+    return learners.find(name)("mlp", hidden=64, seed=seed, device=gpu, **changed, **settings)
 
 
 def assert_alike(one, other):
@@ -518,29 +518,26 @@ def assert_alike(one, other):
             torch.testing.assert_close(part, other.state_dict()[key], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
-def test_with_all_settings_on_a_captured_run_equals_the_eager_one_and_resumes(name, tmp_path):
-    captured, eager = (all_added_on_a_gpu(name) for _ in range(2))
+def test_with_all_settings_on_a_captured_run_equals_the_eager_one_and_resumes(name, gpu, tmp_path):
+    captured, eager = (all_added_on_a_gpu(gpu, name) for _ in range(2))
     eager.graphs = None
-    for n, (x, y, t) in enumerate(everlearn_stream("split-digits", seed=0)):
+    for n, (x, y, t) in enumerate(first_digits()):
         captured.observe(x, y, t)
         eager.observe(x, y, t)
-        if n == 30:
+        if n == 15:
             assert captured.graphs._graphs
             captured.save(tmp_path / "half")
-            captured = load(tmp_path / "half", device="cuda")
-        if n == 60:
-            break
+            captured = load(tmp_path / "half", device=gpu)
+    assert captured.graphs._graphs
     assert_alike(captured, eager)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
-def test_with_all_settings_on_a_member_of_a_cohort_has_the_same_result_as_alone(name):
+def test_with_all_settings_on_a_member_of_a_cohort_has_the_same_result_as_alone(name, gpu):
     def runs():
         for seed, rate in ((0, 0.01), (1, 0.01), (0, 0.02)):
-            yield Run(all_added_on_a_gpu(name, seed, rate), everlearn_stream("split-digits", seed=seed))
+            yield Run(all_added_on_a_gpu(gpu, name, seed, rate), first_digits(seed, 100))
 
     together = list(runs())
     assert len({shape_of(run) for run in together}) == 1 and shape_of(together[0]) is not None

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from small_learners import first_digits
 
 from everlearn import Evaluator, Finetune, Horizon, as_stream, learner, run, stream
 from everlearn.engine.cohort import Cohort, shape_of
@@ -286,14 +287,13 @@ def test_a_cohort_revisits_each_stream_in_the_order_of_a_run_alone(kind, epochs)
             assert part == theirs[name] if name == "meta" else torch.equal(part, theirs[name]), name
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", ["iid-offline", "reservoir"])
-def test_epochs_over_a_stream_run_in_a_cohort_on_a_gpu(name):
+def test_epochs_over_a_stream_run_in_a_cohort_on_a_gpu(name, gpu):
     def runs():
         for seed in (0, 1, 2):
-            source = stream("split-digits", seed=seed)
+            source = first_digits(seed, 100)
             options = RunOptions(horizon=Horizon("stream", epochs=3))
-            yield Run(learner(name, source, seed=seed, device="cuda"), source, options)
+            yield Run(learner(name, source, hidden=64, seed=seed, device=gpu), source, options)
 
     together = list(runs())
     assert shape_of(together[0]) is not None

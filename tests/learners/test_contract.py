@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from small_learners import NAMES, batches, every_learner, make, on_digits, same_state, taught, teach
+from emulated_graph import captured_functions, eager
+from small_learners import (
+    NAMES,
+    batches,
+    every_learner,
+    first_digits,
+    make,
+    on_digits,
+    same_state,
+    taught,
+    teach,
+)
 from torch import nn
 
 from everlearn import Evaluator, load, run, stream
@@ -12,7 +23,7 @@ from everlearn.core.fixed_features import FixedFeatureLearner
 from everlearn.core.learner import NotLearntYet
 from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Run
-from everlearn.experiments.settings import learner as by_name
+from everlearn.engine.options import RunOptions
 from everlearn.learners import registry
 from everlearn.streams.horizon import Horizon
 
@@ -310,30 +321,54 @@ def test_a_refusal_names_the_method_that_was_called(name):
         learner.predict_proba(torch.zeros(2, 9))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@every_learner
-def test_a_step_is_captured_as_a_cuda_graph_and_agrees_with_the_eager_one(name):
+def on_gpu(name, gpu, network="mlp", seed=0, **settings):
     # At a low rate the differences of rounding stay small; with the largest ones they grow a million times.
-    captured, eager = (registry()[name]("mlp", learning_rate=0.01, seed=0, device="cuda") for _ in range(2))
-    if not captured.tensors_alone:
-        pytest.skip("its step is not tensors alone, so that it runs eagerly")
-    eager.graphs = None
-    for x, y, t in stream("split-digits", seed=0):
-        captured.observe(x, y, t)
-        eager.observe(x, y, t)
-    assert captured.graphs._graphs
-    for key, part in captured.state_dict().items():
+    small = {"learning_rate": 0.01, "hidden": 64} | settings
+    return registry()[name](network, seed=seed, device=gpu, **small)
+
+
+def assert_alike(learner, other):
+    for key, part in learner.state_dict().items():
         if key != "meta":
-            torch.testing.assert_close(part, eager.state_dict()[key], rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(part, other.state_dict()[key], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def can_be_captured(learner):
+    if not learner.tensors_alone and not learner.tensor_parts:
+        pytest.skip("no part of its step is tensors alone, so that it runs eagerly")
+    return learner
+
+
 @every_learner
-def test_in_a_cohort_each_member_ends_as_it_does_alone(name):
+def test_a_step_is_captured_as_a_cuda_graph_and_agrees_with_the_eager_one(name, gpu):
+    captured, other = can_be_captured(on_gpu(name, gpu)), eager(on_gpu(name, gpu))
+    met = set()
+    for x, y, t in first_digits():
+        captured.observe(x, y, t)
+        other.observe(x, y, t)
+        met |= captured_functions(captured)
+    assert met == set(captured.tensor_parts or ["learn"])
+    assert_alike(captured, other)
+
+
+@pytest.mark.parametrize("name", ["cope", "cope+", "icarl", "gem", "gss"])
+def test_a_captured_step_of_a_convolutional_network_agrees_with_the_eager_one(name, gpu):
+    captured, other = on_gpu(name, gpu, "cnn"), eager(on_gpu(name, gpu, "cnn"))
+    met = set()
+    for x, y, t in first_digits():
+        for learner in (captured, other):
+            learner.observe(x.view(-1, 1, 8, 8), y, t)
+        met |= captured_functions(captured)
+    assert met
+    assert_alike(captured, other)
+
+
+@every_learner
+def test_in_a_cohort_each_member_ends_as_it_does_alone(name, gpu):
     def runs():
         for seed, rate in ((0, 0.01), (1, 0.01), (0, 0.005)):
-            source = stream("split-digits", seed=seed)
-            yield Run(by_name(name, source, seed=seed, device="cuda", learning_rate=rate), source)
+            options = RunOptions(horizon=SHORTER.get(name))
+            yield Run(on_gpu(name, gpu, seed=seed, learning_rate=rate), first_digits(seed, 100), options)
 
     together = list(runs())
     if shape_of(together[0]) is None:
@@ -341,24 +376,35 @@ def test_in_a_cohort_each_member_ends_as_it_does_alone(name):
     results = Cohort(together).finish()
     for member, result, alone in zip(together, results, runs(), strict=True):
         assert alone.finish().accuracy == pytest.approx(result.accuracy, abs=0.02)
-        for key, part in alone.learner.state_dict().items():
-            if key != "meta":
-                torch.testing.assert_close(part, member.learner.state_dict()[key], rtol=1e-3, atol=1e-3)
+        assert_alike(alone.learner, member.learner)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @every_learner
-def test_a_captured_run_resumes(name, tmp_path):
-    everything = list(stream("split-digits", seed=0))[:60]
-    whole, first = (registry()[name]("mlp", learning_rate=0.01, seed=0, device="cuda") for _ in range(2))
+def test_a_captured_run_resumes(name, gpu, tmp_path):
+    everything = list(first_digits())
+    whole, first = (can_be_captured(on_gpu(name, gpu)) for _ in range(2))
     for x, y, t in everything:
         whole.observe(x, y, t)
-    for x, y, t in everything[:30]:
+    for x, y, t in everything[:20]:
         first.observe(x, y, t)
     first.save(tmp_path / "half")
-    second = load(tmp_path / "half", device="cuda")
-    for x, y, t in everything[30:]:
+    second = load(tmp_path / "half", device=gpu)
+    for x, y, t in everything[20:]:
         second.observe(x, y, t)
-    for key, part in whole.state_dict().items():
-        if key != "meta":
-            torch.testing.assert_close(part, second.state_dict()[key], rtol=1e-3, atol=1e-3)
+    assert_alike(whole, second)
+
+
+@every_learner
+def test_a_captured_learner_that_loads_an_earlier_state_learns_the_same_again(name, gpu):
+    learner, everything = can_be_captured(on_gpu(name, gpu)), list(first_digits())
+    for x, y, t in everything[:20]:
+        learner.observe(x, y, t)
+    earlier = learner.state_dict()
+    after = []
+    for _ in range(2):
+        learner.load_state_dict(earlier)
+        for x, y, t in everything[20:]:
+            learner.observe(x, y, t)
+        after.append(learner.state_dict())
+    for key, part in after[0].items():
+        assert key == "meta" or torch.allclose(part, after[1][key], rtol=1e-3, atol=1e-3), key

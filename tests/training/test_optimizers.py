@@ -169,10 +169,9 @@ def test_a_method_with_its_own_optimiser_says_so(name):
         kind(optimizer=other)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("choice", CHOICES, ids=str)
-def test_a_captured_step_gives_the_numbers_of_an_eager_one(choice):
-    made = [learners.find("reservoir")(hidden=8, seed=1, device="cuda", **choice) for _ in range(2)]
+def test_a_captured_step_gives_the_numbers_of_an_eager_one(choice, gpu):
+    made = [learners.find("reservoir")(hidden=8, seed=1, device=gpu, **choice) for _ in range(2)]
     made[1].graphs = None
     generator = torch.Generator().manual_seed(0)
     for _ in range(12):

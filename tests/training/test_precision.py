@@ -61,8 +61,7 @@ def test_predictions_are_in_full_precision():
     assert torch.equal(inside, learner.network(x.to("cuda") / 255))
 
 
-@GPU
-def test_a_network_of_ones_own_runs_in_a_cohort():
+def test_a_network_of_ones_own_runs_in_a_cohort(gpu):
     def network():
         torch.manual_seed(0)
         return nn.Sequential(nn.Conv2d(3, 4, 3, stride=4), nn.ReLU(), nn.Flatten(), nn.Linear(256, 16))
@@ -75,7 +74,7 @@ def test_a_network_of_ones_own_runs_in_a_cohort():
     def runs():
         for seed in (0, 1, 2):
             source = split(x, y, tasks=3, test=0.2, batch_size=4, seed=seed)
-            yield Run(CoPEPlus(network(), memory_size=30, seed=seed, device="cuda"), source)
+            yield Run(CoPEPlus(network(), memory_size=30, seed=seed, device=gpu), source)
 
     together = list(runs())
     assert shape_of(together[0]) is not None

@@ -14,6 +14,7 @@ from everlearn.core.class_means import settle_means
 from everlearn.core.plan import Plan
 from everlearn.core.replay_calibration import fit_calibration
 from everlearn.randomness import DrawFrom
+from everlearn.training import cuda_graph
 from everlearn.training.cuda_graph import Captured, Graphed
 from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.passes import NotFinite
@@ -30,7 +31,9 @@ __all__ = [
     "learn_batch",
     "learnt_tensors",
     "make_graphs",
+    "make_part_graphs",
     "predictor",
+    "run_part",
     "settle",
     "tensors_replaced",
     "weights",
@@ -41,8 +44,23 @@ def make_graphs(learner: Learner) -> Graphed | None:
     """CUDA graphs of `learn`, on a GPU, if it consists of tensor operations alone."""
     if callable(getattr(learner.settings, "augmentation", None)):
         learner.tensors_alone = False  # a user's function may do anything
-    capturable = learner.device.type == "cuda" and learner.tensors_alone
+    capturable = cuda_graph.available(learner.device) and learner.tensors_alone
     return Captured(learner.learn, FiniteGuard(learner)) if capturable else None
+
+
+def make_part_graphs(learner: Learner) -> dict[str, Captured]:
+    """CUDA graphs of the methods in `tensor_parts`, on a GPU."""
+    if not cuda_graph.available(learner.device):
+        return {}
+    return {name: Captured(getattr(learner, name)) for name in learner.tensor_parts}
+
+
+def run_part(learner: Learner, name: str, *inputs: Any) -> list[Tensor]:
+    """Call a method in `tensor_parts`, on a GPU as a CUDA graph."""
+    graphs = learner.part_graphs.get(name)
+    results: list[Tensor] | None = (graphs or getattr(learner, name))(*inputs)
+    assert results is not None
+    return results
 
 
 def changing_parts(learner: Learner) -> list[object]:
@@ -110,6 +128,8 @@ def tensors_replaced(learner: Learner) -> None:
     """Drop the CUDA graphs, after tensors that `learn` uses were replaced."""
     if learner.graphs is not None:
         learner.graphs.forget()
+    for graphs in learner.part_graphs.values():
+        graphs.forget()
 
 
 def settle(learner: Learner) -> None:

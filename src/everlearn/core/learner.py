@@ -61,6 +61,7 @@ class Learner(ABC):
     name: ClassVar[str]
     needs: ClassVar[frozenset[Literal["t", "tasks", "classes"]]] = frozenset()
     tensors_alone: bool = True  # whether a CUDA graph can capture `step`: tensor operations only
+    tensor_parts: ClassVar[tuple[str, ...]] = ()  # methods that it can, where `step` does more
     can_forget: bool = True  # whether a single class can be removed
     draws_vary: bool = False  # whether the classes of a batch determine how many exemplars are replayed
     horizon: ClassVar[Horizon] = Horizon()
@@ -114,13 +115,11 @@ class Learner(ABC):
         self.encoder = as_encoder(encoder)
         self.parameters: list[Tensor] = []
         self.generator = torch.Generator().manual_seed(self.seed)
-        self.labels = LabelTable()
-        self.waiting = WaitingSamples()
+        self.labels, self.waiting, self.lock = LabelTable(), WaitingSamples(), LearnerLock()
         self.memory = self.make_memory()
         if self.has_head:
             self.head = softmax.SoftmaxHead(self)
-        self.lock = LearnerLock()
-        self.graphs = execution.make_graphs(self)
+        self.graphs, self.part_graphs = execution.make_graphs(self), execution.make_part_graphs(self)
 
     # Learning.
 
@@ -158,7 +157,7 @@ class Learner(ABC):
         draws = [self.draw_replay(len(slots)) for _ in range(self.settings.iterations)]
         rows, old_slots, *extra = (np.array(parts) for parts in zip(*draws, strict=True))
         kept = self.memory.admit(slots) if keep else None
-        if kept is not None and self.device.type == "cpu" and kept.min() >= self.memory.size:
+        if kept is not None and self.graphs is None and kept.min() >= self.memory.size:
             kept = None  # nothing to store; a CUDA graph has fixed shapes, and writes to the last row instead
         both = len(slots) + rows.shape[1]
         changes = () if self.images is None else self.images.draw(self.generator, len(rows), both)

@@ -83,7 +83,7 @@ def take_snapshot(learner: Learner) -> Snapshot:
         frozen.calibration = learner.calibration.copy()
     if learner.head is not None:
         frozen.head = learner.head.copy(frozen)
-    frozen.parameters, frozen.memory, frozen.graphs = [], None, None
+    frozen.parameters, frozen.memory, frozen.graphs, frozen.part_graphs = [], None, None, {}
     vars(frozen).pop("sgd", None)  # it never learns
     frozen.waiting, frozen.lock = WaitingSamples(), LearnerLock()
     rejects = learner.settings.unknown is not None and bool(learner.labels)

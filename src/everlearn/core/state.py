@@ -206,7 +206,8 @@ def load_into(learner: Learner, state: State) -> None:
         learner.tensors_replaced()
         if learner.graphs is not None:
             learner.graphs.drop()
-        loaded = {**twin.__dict__, "graphs": learner.graphs, "lock": learner.lock}
+        kept = {name: getattr(learner, name) for name in ("graphs", "part_graphs", "lock")}
+        loaded = twin.__dict__ | kept
         if twin.head is not None:
             loaded["head"] = twin.head.copy(learner)
         learner.__dict__ = loaded

@@ -20,6 +20,7 @@ from everlearn.engine.timing import Stopwatch
 from everlearn.memory.labels import as_labels
 from everlearn.streams.base import Batch
 from everlearn.streams.horizon import Horizon
+from everlearn.training import cuda_graph
 from everlearn.training.cuda_graph import Captured
 from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.passes import NotFinite
@@ -45,7 +46,7 @@ def shape_of(run: Run) -> Hashable | None:
 
 
 def _is_plain(run: Run) -> bool:
-    on_gpu = run.learner.device.type == "cuda" and run.learner.tensors_alone
+    captured = cuda_graph.available(run.learner.device) and run.learner.tensors_alone
     monitored = run.evaluator.asynchronous or run.monitor.predicts
     altered = run.clock is not None or run.task_inference is not None or run.limit is not None
     saved = run.checkpoint is not None
@@ -53,7 +54,7 @@ def _is_plain(run: Run) -> bool:
     online = run.horizon.horizon == Horizon() or run.horizon.horizon.extent == "stream"
     # What is replayed by the classes of a batch or of a task: the shapes of the plans differ from seed to seed.
     varying = "t" in run.learner.needs or run.learner.draws_vary
-    return on_gpu and finite and online and not (monitored or altered or saved or varying)
+    return captured and finite and online and not (monitored or altered or saved or varying)
 
 
 class Member(NamedTuple):

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from everlearn.arrays import in_float64
+from everlearn.core.execution import run_part
 from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
 from everlearn.core.settings import SoftmaxMemorySettings
@@ -66,6 +67,7 @@ class GEM(Learner):
     weighs_samples = True
     needs = frozenset({"t", "tasks"})
     tensors_alone = False  # the quadratic program is solved on the host
+    tensor_parts = ("_gradient", "_gradients_at_once")
     Settings = GEMSettings
     settings: GEMSettings
     memory: RingMemory
@@ -115,16 +117,14 @@ class GEM(Learner):
         replay: the samples and slots of each past task's memory, in turn.
         """
         past = self._past_gradients(list(replay[::2]), list(replay[1::2]))  # G, [tasks, parameters]
-        loss = weighted_cross_entropy(self, self.logits(as_input(x)), slots)
-        gradient = self._flat_gradient(loss)  # g, [parameters]
+        if self.sample_weights is None:
+            (gradient,) = run_part(self, "_gradient", as_input(x), slots)  # g, [parameters]
+        else:
+            gradient = self._flat_gradient(weighted_cross_entropy(self, self.logits(as_input(x)), slots))
         if len(past) and bool((past @ gradient < 0).any()):
             gradient = gradient + multipliers(past, gradient, self.settings.margin).to(gradient) @ past
         parts = torch.split(gradient, [part.numel() for part in self.parameters])
         self.sgd.step([part.view_as(own) for part, own in zip(parts, self.parameters, strict=True)])
-
-    def _flat_gradient(self, loss: Tensor) -> Tensor:
-        """The gradient of a loss, as one vector."""
-        return torch.cat([part.flatten() for part in torch.autograd.grad(loss, self.parameters)])
 
     def _past_gradients(self, xs: list[Tensor], slots: list[Tensor]) -> Tensor:
         """The gradient on each memory, `[tasks, parameters]`.
@@ -134,13 +134,24 @@ class GEM(Learner):
         """
         assert isinstance(self.network, SoftmaxNetwork)
         if len(xs) > 1 and isinstance(self.network.body, MLP):
-            return self._gradients_at_once(xs, slots)
-        gradients = [
-            self._flat_gradient(cross_entropy(self.logits(x), old)) for x, old in zip(xs, slots, strict=True)
-        ]
+            # Shorter memories are padded with samples that the loss ignores.
+            padded = pad_sequence(xs, True), pad_sequence(slots, True, -1)  # [tasks, samples, ...]
+            return run_part(self, "_gradients_at_once", *padded)[0]
+        gradients = [run_part(self, "_gradient", *memory)[0] for memory in zip(xs, slots, strict=True)]
         return torch.stack(gradients) if gradients else torch.empty(0, 0)
 
-    def _gradients_at_once(self, xs: list[Tensor], slots: list[Tensor]) -> Tensor:
+    def _gradient(self, x: Tensor, slots: Tensor) -> list[Tensor]:
+        """The gradient of the mean cross-entropy, as one vector. Tensor operations only."""
+        return [self._flat_gradient(cross_entropy(self.logits(x), slots))]
+
+    def _flat_gradient(self, loss: Tensor) -> Tensor:
+        return torch.cat([part.flatten() for part in torch.autograd.grad(loss, self.parameters)])
+
+    def _gradients_at_once(self, x: Tensor, slots: Tensor) -> list[Tensor]:
+        """The gradient on each memory, `[tasks, parameters]`. Tensor operations only.
+
+        x, slots: the memories, `[tasks, samples, ...]`; a slot of -1 is padding.
+        """
         network, head = self.network, self.head
         assert network is not None and head is not None
         trained = {name: part.detach() for name, part in network.named_parameters() if part.requires_grad}
@@ -149,10 +160,8 @@ class GEM(Learner):
             logits: Tensor = functional_call(network, weights, (x,))
             return cross_entropy(head.among_open(logits), slots, ignore_index=-1)
 
-        # Shorter memories are padded with samples that the loss ignores.
-        x, old_slots = pad_sequence(xs, True), pad_sequence(slots, True, -1)  # [tasks, samples, ...]
-        gradients = vmap(grad(loss), (None, 0, 0))(trained, x, old_slots)
-        return torch.cat([gradients[name].flatten(1) for name in trained], 1)
+        gradients = vmap(grad(loss), (None, 0, 0))(trained, x, slots)
+        return [torch.cat([gradients[name].flatten(1) for name in trained], 1)]
 
     def check_merge(self, other: Any) -> None:
         """Raise a ValueError if both have more tasks together than rings."""

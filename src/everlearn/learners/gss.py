@@ -12,13 +12,16 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
+from everlearn.core.execution import run_part
 from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan
 from everlearn.core.settings import SoftmaxMemorySettings
 from everlearn.memory.labels import Label
 from everlearn.memory.scored import ScoredMemory
 from everlearn.networks import as_input
-from everlearn.transaction import current
+from everlearn.training.finite_guard import FiniteGuard
+from everlearn.training.passes import NotFinite
+from everlearn.transaction import current, suspended
 
 __all__ = ["GSS", "GSSSettings"]
 
@@ -66,6 +69,7 @@ class GSS(Learner):
 
     name = "gss"
     tensors_alone = False  # which samples are stored depends on gradients, and is decided on the host
+    tensor_parts = ("_guarded_steps", "_gradients", "_cosines_with")
     Settings = GSSSettings
     settings: GSSSettings
     Memory = ScoredMemory
@@ -86,9 +90,29 @@ class GSS(Learner):
 
     def learn(self, x: Tensor, plan: Plan) -> None:
         """Do the steps on a batch, then select the samples to store."""
-        super().learn(x, dataclasses.replace(plan, keep=None))
+        steps = dataclasses.replace(plan, keep=None)
+        if "_guarded_steps" not in self.part_graphs or plan.keep is None:
+            super().learn(x, steps)
+        else:
+            self._replay_steps(x, steps)
         if plan.keep is not None:
             self._select(x, plan.slots, plan.keep)
+
+    def _replay_steps(self, x: Tensor, plan: Plan) -> None:
+        """The steps as a CUDA graph. The samples are selected on the host, which can wait for the outcome."""
+        transaction = current()
+        if transaction is not None:
+            transaction.keep(self.learnt_tensors())
+        (refused,) = run_part(self, "_guarded_steps", x, plan)
+        if bool(refused):
+            raise NotFinite
+
+    def _guarded_steps(self, x: Tensor, plan: Plan) -> list[Tensor]:
+        """The steps, and whether they were refused since a result is not finite. Tensor operations only."""
+        guard = FiniteGuard(self)
+        with suspended():  # the weights are remembered already
+            guard(x, plan)
+        return [guard.refused]
 
     def forward_sizes(self, batch: int) -> set[int]:
         """The size of B_n; B_M is not larger."""
@@ -126,11 +150,17 @@ class GSS(Learner):
             return torch.full((len(x),), FIRST_SCORE)
         return self._similarity(x, slots, self._comparison_gradients())
 
+    def _cosines(self, x: Tensor, slots: Tensor, comparison: Gradients) -> Tensor:
+        """The cosines of the gradients of these parts with those of `comparison`, `[parts, comparisons]`."""
+        return run_part(self, "_cosines_with", x, slots, *comparison)[0]
+
+    def _cosines_with(self, x: Tensor, slots: Tensor, *comparison: Tensor) -> list[Tensor]:
+        return [_cosines(self._gradients(x, slots), list(comparison))]
+
     def _compete(self, x: Tensor, slots: Tensor) -> None:
         """Let new samples replace exemplars, if their mean gradient points against those of the memory."""
         comparison = self._comparison_gradients()
-        batch_gradient = self._gradients(x[None], slots[None])
-        if bool((_cosines(batch_gradient, comparison) >= 0).any()):
+        if bool((self._cosines(x[None], slots[None], comparison) >= 0).any()):
             return
         victims = self._victims(len(x))
         if not len(victims):
@@ -160,7 +190,7 @@ class GSS(Learner):
         """
         few = self.settings.comparisons
         alone = zip(torch.split(x[:, None], few), torch.split(slots[:, None], few), strict=True)
-        cosines = [_cosines(self._gradients(*samples), comparison) for samples in alone]
+        cosines = [self._cosines(*part, comparison) for part in alone]
         return torch.cat(cosines).amax(1).clamp(-1, 1).cpu()
 
     def _comparison_gradients(self) -> Gradients:
@@ -169,10 +199,10 @@ class GSS(Learner):
         parts = min(self.settings.comparisons, len(self.memory) // size)
         drawn = [torch.from_numpy(part).to(self.device) for part in self.memory.draw(parts * size)]
         rows, slots = (part.view(parts, size) for part in drawn)
-        return self._gradients(self.memory.recall(rows), slots)
+        return run_part(self, "_gradients", self.memory.recall(rows), slots)
 
     def _gradients(self, x: Tensor, slots: Tensor) -> Gradients:
-        """The gradient of the mean cross-entropy of each part, by parameter.
+        """The gradient of the mean cross-entropy of each part, by parameter. Tensor operations only.
 
         x, slots: the samples and classes of the parts, `[parts, size, …]`.
         """

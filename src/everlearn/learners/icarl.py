@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, kl_div, normalize, one_hot
+from torch.nn.functional import binary_cross_entropy_with_logits, kl_div, normalize
 
 from everlearn.checkpoint import State
 from everlearn.core.learner import Learner
@@ -66,7 +66,6 @@ class ICaRL(Learner):
 
     name = "icarl"
     needs = frozenset({"t"})
-    tensors_alone = False  # the number of stored samples grows during a task
     horizon = Horizon("task")
     Settings = ICaRLSettings
     Memory = HerdedMemory
@@ -109,10 +108,14 @@ class ICaRL(Learner):
             for _ in range(self.settings.iterations)
         ]
         rows, old_slots = (np.array(parts) for parts in zip(*draws, strict=True))
-        return Plan(slots, rows, old_slots, memory.admit(slots) if keep else None)
+        horizon = memory.horizon
+        kept = memory.admit(slots) if keep else None
+        if memory.horizon is not horizon:
+            self.tensors_replaced()  # there was no room for the batch
+        return Plan(slots, rows, old_slots, kept)
 
     def learn(self, x: Tensor, plan: Plan) -> None:
-        """Do the steps on a batch, and store it until the horizon ends."""
+        """Do the steps on a batch, and store it until the horizon ends. Tensor operations only."""
         new = self.prepared(x)
         self.sample_weights = plan.weights
         for rows, old_slots in zip(plan.rows, plan.old_slots, strict=True):
@@ -123,6 +126,11 @@ class ICaRL(Learner):
                 self.step(new, plan.slots, old, self._old_logits[rows])
         if plan.keep is not None:
             self.memory.write(x, plan.keep)
+
+    def open_classes(self, classes: int) -> None:
+        """Make room for new classes; with `original`, a step depends on their number."""
+        super().open_classes(classes)
+        self.tensors_replaced()
 
     def invalidate(self) -> None:
         """Drop the means of the exemplars, too."""
@@ -151,7 +159,7 @@ class ICaRL(Learner):
     def _sigmoid_step(self, x: Tensor, slots: Tensor) -> None:
         """The step of the original paper: sigmoids, with the old network's outputs as targets of the old classes."""
         logits = self.network(x)[:, : self._outputs()]
-        targets = one_hot(slots, logits.shape[1]).float()
+        targets = (slots[:, None] == torch.arange(logits.shape[1], device=slots.device)).float()
         if self._old is not None:
             with torch.no_grad():
                 targets[:, : self._known] = self._old(x)[:, : self._known].sigmoid()
@@ -169,9 +177,11 @@ class ICaRL(Learner):
         self._end_horizon()
 
     def _end_horizon(self) -> None:
+        self.settle()  # before the samples are read
         if self.network is None or not self.memory.refresh(self._herd):
             return
         self.invalidate()
+        self.tensors_replaced()
         self._known = len(self.labels)
         if self.settings.original:
             assert isinstance(self.network, SoftmaxNetwork)

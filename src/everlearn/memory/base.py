@@ -91,6 +91,10 @@ class ReplayMemory(ABC):
             return torch.from_numpy(self.rows.numpy().take(rows.numpy(), 0))  # in a third of the time
         return self.rows[rows]
 
+    def overwritten(self, rows: Tensor) -> Tensor:
+        """What is in the rows that `admit` chose, before `write`. Tensor operations only."""
+        return self.recall(rows)
+
     def write(self, x: Tensor, rows: Tensor) -> None:
         """Write samples to the rows that `admit` chose. Tensor operations only."""
         assert self.rows is not None

@@ -89,6 +89,11 @@ class HerdedMemory(ReplayMemory):
             self.horizon = grown
         return np.arange(start, len(self._came))
 
+    def overwritten(self, rows: Tensor) -> Tensor:
+        """What is in these rows of the horizon."""
+        assert self.horizon is not None
+        return self.horizon[rows]
+
     def write(self, x: Tensor, rows: Tensor) -> None:
         """Write samples to the rows of the horizon that `admit` chose."""
         assert self.horizon is not None

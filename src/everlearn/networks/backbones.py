@@ -18,6 +18,7 @@ __all__ = [
     "IDENTITY",
     "MLP",
     "BasicBlock",
+    "PixelMean",
     "SlimResNet18",
     "SoftmaxNetwork",
     "as_input",
@@ -126,7 +127,7 @@ class SlimResNet18(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(convolution(channels, self.widths[0], 3, 1), nn.ReLU())
         self.stages = nn.Sequential(*self._blocks())
-        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.pool = PixelMean()
 
     def _blocks(self) -> Iterator[nn.Module]:
         inputs = self.widths[0]
@@ -138,13 +139,20 @@ class SlimResNet18(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with self.precision(x):
             pooled: Tensor = self.pool(self.stages(self.stem(x)))
-        return pooled.flatten(1).float()
+        return pooled.float()
 
     def precision(self, x: Tensor) -> torch.autocast:
         """A context in which convolutions are in bfloat16, if the network is to train so."""
         mixed = self.mixed and self.training and x.is_cuda
         # Every weight is used once, so that a cache of the converted ones would only cost memory.
         return torch.autocast(x.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False)
+
+
+class PixelMean(nn.Module):
+    """The mean of each channel, `[batch, channels]`; `vmap` takes it in any memory format, unlike a pool."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((-2, -1))
 
 
 class BatchNorm(nn.BatchNorm2d):

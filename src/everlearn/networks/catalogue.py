@@ -18,7 +18,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from everlearn.import_names import import_named, is_import_name
 from everlearn.messages import nearest
-from everlearn.networks.backbones import EMBEDDINGS, IDENTITY, MLP, SlimResNet18, last_layer
+from everlearn.networks.backbones import EMBEDDINGS, IDENTITY, MLP, PixelMean, SlimResNet18, last_layer
 
 __all__ = ["CNN", "GROUP", "ResNet18", "check_name", "embedding_network", "is_own", "network_from", "trunk"]
 
@@ -46,7 +46,7 @@ class CNN(nn.Sequential):
         layers: list[nn.Module] = []
         for inputs, outputs in ((channels, 32), (32, 64), (64, self.features)):
             layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        super().__init__(*layers, PixelMean())
 
 
 IMAGE_NETWORKS: dict[str, type[SlimResNet18] | type[CNN]] = {

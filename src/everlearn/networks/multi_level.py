@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from everlearn.networks.backbones import MLP, SlimResNet18, SoftmaxNetwork
+from everlearn.networks.backbones import MLP, PixelMean, SlimResNet18, SoftmaxNetwork
 from everlearn.networks.heads import projection
 from everlearn.randomness import on_cpu
 from everlearn.transaction import on_undo
@@ -125,12 +125,12 @@ class ConvolutionalExpert(nn.Module):
             steps.append(_halved(planes, 2 * planes))
             planes *= 2
         self.steps = nn.Sequential(*steps)
-        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.pool = PixelMean()
 
     def forward(self, x: Tensor) -> Tensor:
         weights = interpolate(self.attention(x), size=x.shape[-2:], mode="bilinear").sigmoid()
         pooled: Tensor = self.pool(self.steps(x * weights))
-        return pooled.flatten(1)
+        return pooled
 
 
 def _halved(inputs: int, outputs: int) -> nn.Module:

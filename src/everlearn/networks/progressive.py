@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from everlearn.networks.backbones import BasicBlock, SlimResNet18, convolution
+from everlearn.networks.backbones import BasicBlock, PixelMean, SlimResNet18, convolution
 
 __all__ = ["FILTERS", "Column", "convolutional_column", "mlp_column", "own_column", "residual_column"]
 
@@ -72,7 +72,7 @@ def residual_column(number: int, shape: tuple[int, ...]) -> Column:
         BasicBlock(total, own, 1, norm),
         BasicBlock(total, 2 * own, 2, norm),
         BasicBlock(2 * total, 4 * own, 2, norm),
-        nn.Sequential(BasicBlock(4 * total, 8 * own, 2, norm), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        nn.Sequential(BasicBlock(4 * total, 8 * own, 2, norm), PixelMean()),
     ]
     return Column(stages, 8 * total)
 

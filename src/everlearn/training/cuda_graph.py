@@ -16,18 +16,24 @@ from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.passes import NotFinite
 from everlearn.transaction import Transaction, current, suspended
 
-__all__ = ["Captured", "Graphed", "uncollected"]
+__all__ = ["Captured", "Graphed", "available", "uncollected"]
 
 # How often a shape is run eagerly before a graph is captured; libraries are also initialised in these runs.
 EAGER_FIRST = 3
 
 Shapes = tuple[torch.Size, ...]
+Result = list[Tensor] | None
+
+
+def available(device: torch.device) -> bool:
+    """Whether functions of tensors on this device can be captured."""
+    return device.type == "cuda"
 
 
 class Graphed(Protocol):
     """A replacement for a function of tensor operations only, which may have recorded the tensors it uses."""
 
-    def __call__(self, *inputs: Any) -> None:
+    def __call__(self, *inputs: Any) -> Any:
         """Call the function with these inputs."""
 
     def forget(self) -> None:
@@ -43,7 +49,7 @@ class Graphed(Protocol):
 class Captured:
     """Calls `function`, as a CUDA graph for every input shape that occurs repeatedly.
 
-    The function changes tensors on the GPU in place, allocates nothing that outlives it, and never reads a value
+    The function changes tensors on the GPU in place, returns nothing or a list of tensors, and never reads a value
     from the device. Irregular shapes (a first batch, a short last one) run eagerly. Code that replaces a tensor
     used by the function must call `forget`.
 
@@ -53,7 +59,7 @@ class Captured:
     of a refusal in `settle`, before the next batch or prediction, and undoes its own part of the batch.
     """
 
-    def __init__(self, function: Callable[..., None], guard: FiniteGuard | None = None) -> None:
+    def __init__(self, function: Callable[..., Result], guard: FiniteGuard | None = None) -> None:
         self._function, self._guard = function, guard
         self._ran: Tensor | None = None  # how often a graph has run, on the device
         self._known_runs = 0  # the same, as far as the host knows
@@ -68,19 +74,18 @@ class Captured:
     def forget(self) -> None:
         """Drop all graphs, since the tensors they use were replaced."""
         self._met: Counter[Shapes] = Counter()
-        self._graphs: dict[Shapes, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        self._graphs: dict[Shapes, tuple[torch.cuda.CUDAGraph, list[Tensor], Result]] = {}
 
-    def __call__(self, *inputs: Any) -> None:
+    def __call__(self, *inputs: Any) -> Result:
         tensors = _tensors(inputs)
         self.settle()
         shapes = tuple(part.shape for part in tensors)
         self._met[shapes] += 1
         if self._met[shapes] <= EAGER_FIRST:
-            self._function(*inputs)
-            return
+            return self._function(*inputs)
         if shapes not in self._graphs:
             self._graphs[shapes] = self._capture(inputs)
-        graph, places = self._graphs[shapes]
+        graph, places, results = self._graphs[shapes]
         for place, part in zip(places, tensors, strict=True):
             place.copy_(part, non_blocking=True)
         transaction = current()
@@ -89,6 +94,8 @@ class Captured:
             self._last = transaction
         graph.replay()
         self._known_runs += 1
+        # The next replay overwrites its own.
+        return None if results is None else [result.clone() for result in results]
 
     def _ran_since(self, before: int) -> bool:
         """Whether the device has run a graph since then: an interrupt may come on either side of the launch."""
@@ -100,7 +107,10 @@ class Captured:
     def settle(self) -> None:
         """Wait for the device; raise a NotFinite if it refused the last batch, after undoing it on the host."""
         last, self._last = self._last, None
-        if last is None or self._guard is None or not bool(self._guard.refused):
+        if last is None or self._guard is None:
+            return
+        if not bool(self._guard.refused):
+            last.release()
             return
         self._guard.refused.zero_()
         transaction = current()
@@ -119,7 +129,7 @@ class Captured:
         if self._guard is not None:
             self._guard.refused.zero_()
 
-    def _capture(self, inputs: tuple[Any, ...]) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
+    def _capture(self, inputs: tuple[Any, ...]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Result]:
         copies = [
             part.clone()
             if isinstance(part, Tensor)
@@ -131,9 +141,9 @@ class Captured:
             self._ran = torch.zeros((), dtype=torch.int64, device=_tensors(copies)[0].device)
         torch.cuda.synchronize()
         with suspended(), uncollected(), torch.cuda.graph(graph):
-            (self._guard or self._function)(*copies)
+            results = (self._guard or self._function)(*copies)
             self._ran += 1
-        return graph, _tensors(copies)
+        return graph, _tensors(copies), results
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class FiniteGuard:
         groups = _by_type(learner.learnt_tensors())
         before = [_flat(group) for group in groups]
         restores_rows = self._rows and plan.keep is not None
-        rows = learner.memory.recall(plan.keep) if restores_rows else None
+        rows = learner.memory.overwritten(plan.keep) if restores_rows else None
         with torch.enable_grad():
             learner.learn(x, plan)
         after = [_flat(group) for group in groups]
