@@ -291,8 +291,8 @@ class _Change:
     def end(self) -> None:
         _local.transaction = self._outer
         self._modes.restore()
-        if self._transaction is not None:
-            self._transaction.release()
+        if self._transaction is not None and self._transaction.point_of_no_return is None:
+            self._transaction.release()  # else a GPU may still refuse the change: `Captured.settle` goes on
         self._threads.leave()
         self._lock.release()
         self.ended = True

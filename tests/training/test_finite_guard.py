@@ -9,7 +9,6 @@ from everlearn.core.learner import Learner
 from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.passes import NotFinite
 
-GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 NAMES = ["cope", "cope+", "cope-ce", "reservoir", "finetune"]
 
 
@@ -20,9 +19,9 @@ def network():
 
 
 def taught(name, device="cpu", batches=6, **settings):
-    given = network() if device == "cpu" else "mlp"
     # Standardised rows would never be too large.
-    learner = learners.find(name)(given, hidden=64, seed=0, device=device, standardise=False, **settings)
+    chosen = {"hidden": 64, "standardise": False} | settings
+    learner = learners.find(name)(network(), seed=0, device=device, **chosen)
     for n in range(batches):
         learner.observe(*batch(n))
     return learner
@@ -73,11 +72,11 @@ def test_samples_of_a_refused_batch_can_stay_in_the_memory():
     assert torch.equal(learner.memory.rows[plan.keep[stored]], x[stored])
 
 
-@GPU
 @pytest.mark.parametrize("call", ["observe", "predict", "state_dict", "snapshot", "forget"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_refused_batch_is_reported_at_the_next_call_and_has_changed_nothing(name, call):
-    learner = taught(name, "cuda")
+@pytest.mark.parametrize("standardise", [False, True])
+def test_a_refused_batch_is_reported_at_the_next_call_and_has_changed_nothing(name, call, standardise, gpu):
+    learner = taught(name, gpu, standardise=standardise)
     assert learner.graphs._graphs
     with torch.no_grad():
         learner.parameters[0].mul_(1e35)  # finite, but not for long
@@ -96,10 +95,9 @@ def test_a_refused_batch_is_reported_at_the_next_call_and_has_changed_nothing(na
     assert learner.batches == 7
 
 
-@GPU
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_an_interrupt_around_the_launch_leaves_the_state_of_before_or_after(moment, monkeypatch):
-    learner, other = taught("cope", "cuda"), taught("cope", "cuda")
+def test_an_interrupt_around_the_launch_leaves_the_state_of_before_or_after(moment, gpu, monkeypatch):
+    learner, other = taught("cope", gpu), taught("cope", gpu)
     replay = torch.cuda.CUDAGraph.replay
 
     def interrupted(graph):
@@ -121,9 +119,8 @@ def test_an_interrupt_around_the_launch_leaves_the_state_of_before_or_after(mome
         assert key == "meta" or torch.equal(part, other.state_dict()[key]), key
 
 
-@GPU
-def test_one_outlier_moves_a_softmax_learner_no_further_than_the_clip():
-    learner = taught("finetune", "cuda", clip=0.5, learning_rate=0.1)
+def test_one_outlier_moves_a_softmax_learner_no_further_than_the_clip(gpu):
+    learner = taught("finetune", gpu, clip=0.5, learning_rate=0.1)
     before = [part.clone() for part in learner.parameters]
     x, y = batch(7)
     x[0, 0] = 1e5
