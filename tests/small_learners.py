@@ -6,6 +6,7 @@ import torch
 from everlearn import split, stream
 from everlearn.experiments.settings import learner as by_name
 from everlearn.learners import registry
+from everlearn.testing.samples import SMALL, batches, teach
 
 NAMES = sorted(registry())
 every_learner = pytest.mark.parametrize("name", NAMES)
@@ -36,9 +37,8 @@ FAST = {
 def make(name, network="mlp", encoder=None, **settings):
     """A small learner of this name."""
     fields = registry()[name].Settings.__dataclass_fields__
-    small = {"hidden": 16, "embedding": 8, "memory_size": 30, "iterations": 2}
-    small |= OWN.get(name, {})
-    chosen = {key: value for key, value in (small | settings).items() if key in fields}
+    small = {**SMALL, **OWN.get(name, {}), **settings}
+    chosen = {key: value for key, value in small.items() if key in fields}
     return registry()[name](network, seed=settings.get("seed", 0), device="cpu", encoder=encoder, **chosen)
 
 
@@ -51,20 +51,6 @@ def first_digits(seed=0, count=240):
     """Some of the digits, in three tasks and batches of eight."""
     digits = stream("split-digits", seed=seed)
     return split(digits.x[:count], digits.y[:count], tasks=3, batch_size=8, seed=seed)
-
-
-def batches(count=6, size=5, labels=("a", "b", "c"), seed=0):
-    """Batches of Gaussian samples, one blob per label."""
-    generator = torch.Generator().manual_seed(seed)
-    for i in range(count):
-        y = [labels[(i // 2 + j) % len(labels)] for j in range(size)]
-        centres = torch.tensor([[3.0 * labels.index(label)] for label in y])
-        yield torch.randn(size, 6, generator=generator) + centres, y
-
-
-def teach(learner, x, y, t=0):
-    """Observe a batch, with its task if the learner needs it."""
-    learner.observe(x, y, t if "t" in learner.needs else None)
 
 
 def taught(name, **options):

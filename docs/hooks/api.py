@@ -79,6 +79,10 @@ PACKAGES = {
             "engine.preconditions.StreamError",
         ],
     ),
+    "testing": (
+        "Checks of what every learner promises, for one of your own.",
+        ["testing.check_learner", "testing.Subject", "testing.checks"],
+    ),
     "experiments": (
         "Running jobs: settings per benchmark, runners, the store, statistics over seeds.",
         [

@@ -6,6 +6,7 @@ import torch
 from emulated_graph import captured_functions, eager
 from small_learners import (
     NAMES,
+    OWN,
     batches,
     every_learner,
     first_digits,
@@ -20,43 +21,20 @@ from torch import nn
 from everlearn import Evaluator, load, run, stream
 from everlearn.checkpoint import CheckpointError
 from everlearn.core.fixed_features import FixedFeatureLearner
-from everlearn.core.learner import NotLearntYet
 from everlearn.engine.cohort import Cohort, shape_of
 from everlearn.engine.loop import Run
 from everlearn.engine.options import RunOptions
 from everlearn.learners import registry
 from everlearn.streams.horizon import Horizon
+from everlearn.testing import CHECKS, SMALL, Subject
 
 SHORTER = {"curl": Horizon("task", epochs=2), "iid-offline": Horizon("stream", epochs=2)}
 
 
 @every_learner
-def test_labels_of_any_kind_come_in_any_order_at_any_time(name):
-    learner = make(name, missing_labels="class")
-    kinds = ["word", 7, 2.5, None, b"bytes", (1, "pair"), False, "new", -3, ""]
-    for i, label in enumerate(kinds):
-        teach(learner, torch.randn(2, 6), [label, kinds[i // 2]], i // 3)
-        assert learner.classes == kinds[: i + 1]
-        assert set(learner.predict(torch.randn(4, 6))) <= set(kinds[: i + 1])
-    assert learner.predict_proba(torch.randn(4, 6)).shape == (4, len(kinds))
-
-
-@every_learner
-def test_more_classes_than_the_room_at_first(name):
-    learner = make(name, memory_size=200)
-    for start in range(0, 80, 4):
-        teach(learner, torch.randn(4, 6), list(range(start, start + 4)), start // 20)
-    assert learner.classes == list(range(80))
-    assert learner.predict_proba(torch.randn(3, 6)).shape == (3, 80)
-
-
-@every_learner
-def test_probabilities_are_a_distribution_whose_largest_is_the_prediction(name):
-    learner = taught(name)
-    x = torch.randn(50, 6)
-    rows = learner.predict_proba(x)
-    np.testing.assert_allclose(rows.sum(1), 1, rtol=1e-5)
-    assert [learner.classes[i] for i in rows.argmax(1)] == learner.predict(x)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_it_keeps_the_promises_of_every_learner(name, check):
+    check(Subject(registry()[name], settings={**SMALL, **OWN.get(name, {})}))
 
 
 @every_learner
@@ -70,48 +48,6 @@ def test_it_learns_two_blobs(name):
     y = torch.randint(0, 2, (200,), generator=generator)
     x = torch.randn(200, 6, generator=generator) + 4.0 * y[:, None]
     assert np.mean(np.array(learner.predict(x)) == y.numpy()) > 0.95
-
-
-@every_learner
-def test_same_seed_same_numbers_and_the_global_generator_is_not_touched(name):
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    first = taught(name)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(2)
-    assert same_state(first.state_dict(), taught(name).state_dict())
-
-
-@every_learner
-def test_prediction_changes_nothing(name):
-    learner = taught(name)
-    before = learner.state_dict()
-    learner.predict(torch.randn(20, 6))
-    learner.predict_proba(torch.randn(20, 6))
-    assert same_state(before, learner.state_dict())
-
-
-@every_learner
-def test_before_the_first_label_prediction_says_what_to_do(name):
-    with pytest.raises(NotLearntYet, match="has seen no label yet: observe a batch first"):
-        make(name).predict(torch.randn(2, 6))
-
-
-@every_learner
-@pytest.mark.parametrize("stop", [0, 1, 3, 5])
-def test_a_run_stopped_at_any_batch_and_resumed_is_bit_identical(name, stop, tmp_path):
-    whole, first = make(name), make(name)
-    everything = [(x, y, i // 2) for i, (x, y) in enumerate(batches())]
-    for x, y, t in everything:
-        teach(whole, x, y, t)
-    for x, y, t in everything[:stop]:
-        teach(first, x, y, t)
-    first.save(tmp_path / "state.safetensors")
-    second = load(tmp_path / "state.safetensors", device="cpu")
-    assert same_state(first.state_dict(), second.state_dict())
-    for x, y, t in everything[stop:]:
-        teach(second, x, y, t)
-    assert same_state(whole.state_dict(), second.state_dict())
 
 
 @every_learner
@@ -133,34 +69,6 @@ def test_a_learner_that_needs_t_says_so_and_does_not_change(name, t):
     for teaching in (learner.observe, learner.revisit):
         with pytest.raises(ValueError, match="needs t, the task of the batch, as an integer, not"):
             teaching(torch.randn(2, 6), ["a", "b"], t)
-    assert same_state(before, learner.state_dict())
-
-
-BAD_BATCHES = {
-    "of shape [2, 5] but the network takes [*, 6]": (torch.zeros(2, 5), ["a", "b"]),
-    "of shape [6], but it takes a batch": (torch.zeros(6), ["a"]),
-    "NaN or infinite values": (torch.tensor([[0, 0, 0, 0, 0, float("nan")]]), ["a"]),
-    "or infinite values in x": (torch.tensor([[0, 0, 0, 0, 0, float("inf")]]), ["a"]),
-    "got an empty batch": (torch.zeros(0, 6), []),
-    "got 2 samples but 3 labels": (torch.zeros(2, 6), ["a", "b", "c"]),
-    "a label is a str, int": (torch.zeros(2, 6), ["a", object()]),
-    "y is a sequence of labels": (torch.zeros(2, 6), {"a", "b"}),
-    "for each sample, not {'a': 1, 'b': 2}": (torch.zeros(2, 6), {"a": 1, "b": 2}),
-    "of shape [], but it takes a batch": (torch.tensor(3.0), ["a"]),
-    "array of numbers, not str": ("hello", ["a"]),
-    "but this learner began with torch.float32": (torch.zeros(2, 6, dtype=torch.uint8), ["a", "b"]),
-}
-
-
-@every_learner
-@pytest.mark.parametrize("sentence", BAD_BATCHES)
-def test_a_bad_batch_gets_one_sentence_and_leaves_the_learner_as_it_was(name, sentence):
-    learner = taught(name)
-    before = learner.state_dict()
-    with pytest.raises(ValueError) as caught:
-        teach(learner, *BAD_BATCHES[sentence])
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)
     assert same_state(before, learner.state_dict())
 
 
@@ -225,17 +133,6 @@ def test_a_network_of_ones_own_is_trained_saved_and_loaded(name, tmp_path):
 
 
 @every_learner
-def test_images_of_bytes_are_kept_as_bytes(name):
-    learner = make(name)
-    for _ in range(5):
-        teach(learner, torch.randint(0, 256, (4, 1, 3, 3), dtype=torch.uint8), [0, 1, 2, 3])
-    if learner.memory is not None:
-        x, labels = learner.memory.samples()
-        assert x.dtype == torch.uint8
-        assert len(x) == len(labels) == sum(learner.memory.counts().values())
-
-
-@every_learner
 def test_the_state_of_another_learner_is_refused_and_nothing_is_loaded(name):
     learner = taught(name)
     before = learner.state_dict()
@@ -253,12 +150,6 @@ def test_the_state_of_another_learner_is_refused_and_nothing_is_loaded(name):
         with pytest.raises(CheckpointError):
             learner.load_state_dict(state)
         assert same_state(before, learner.state_dict())
-
-
-@every_learner
-def test_footprint_is_bytes_by_part(name):
-    parts = taught(name).footprint()
-    assert all(isinstance(value, int) and value >= 0 for value in parts.values())
 
 
 @every_learner

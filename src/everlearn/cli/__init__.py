@@ -13,7 +13,19 @@ from everlearn.user_code import place_in_user_code
 __all__ = ["main"]
 
 # Each is a module here with a function `command`, imported when it is used.
-COMMANDS = ("run", "demo", "tune", "reproduce", "report", "data", "serve", "observe", "predict", "token")
+COMMANDS = (
+    "run",
+    "demo",
+    "tune",
+    "check",
+    "reproduce",
+    "report",
+    "data",
+    "serve",
+    "observe",
+    "predict",
+    "token",
+)
 
 TRACEBACK = "--traceback"  # with any command
 # Errors that say in a sentence what is wrong. Others are defects of ours, unless the user's own code raised them.
@@ -30,6 +42,7 @@ at any time, and predicts at any moment. The method is CoPE, Continual Prototype
   everlearn reproduce balanced                     the paper's Table 2 beside ours; stop and resume at any time
   everlearn report                                 all runs so far on one page
   everlearn tune --learner cope --stream split-digits              settings chosen on the validation part
+  everlearn check my_module:MyClass                does your own learner keep the contract of all learners?
   everlearn data list | fetch NAME | verify [NAME]                  the datasets
 
   everlearn serve FOLDER                           a durable learner over HTTP, with a dashboard
