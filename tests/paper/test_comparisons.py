@@ -15,7 +15,7 @@ TODAY = {"er-ace", "der++", "scr", "pcr", "gdumb", "ocm", "onpro", "gsa", "mose"
 def test_no_part_has_two_protocols_and_all_leaves_them_out():
     assert parts("all") == experiments() and not set(experiments()) & set(comparisons())
     for name, definition in comparisons().items():
-        assert {panel["protocol"] for panel in definition["panels"]} == {name.removeprefix("rivals-")}
+        assert {panel["protocol"] for panel in definition["panels"]} == {name.rpartition("-")[2]}
 
 
 def test_every_method_is_in_ours_and_in_the_protocol_of_its_authors():
@@ -57,6 +57,18 @@ def test_a_job_has_the_settings_of_its_protocol_and_of_its_column():
     assert (cell.published.mean, cell.published.source) == (55.9, "Yan et al., CVPR 2024, all experts")
 
 
+def test_every_method_has_the_same_budget_of_learning_rates():
+    found = experiment("rates-P0")
+    for panel in found.panels:
+        assert {job.learner for cell in panel.cells for job in cell.jobs} == TODAY | {"cope+", "reservoir"}
+        for row in panel.rows:
+            jobs = [job for cell in panel.cells if cell.row == row for job in cell.jobs]
+            own = protocol("P0").settings(row, jobs[0].stream)["learning_rate"]
+            assert [job.settings["learning_rate"] / own for job in jobs] == pytest.approx([0.3, 1, 3])
+            assert all(job.validation and job.seed == 0 for job in jobs)
+    assert "rates-P0" not in parts("rivals") and "rates-P0" not in parts("all")
+
+
 def test_columns_choose_a_part_and_an_unknown_one_is_refused(tmp_path):
     options = SweepOptions(columns=["memory 2000"], learners=["gsa"], store=tmp_path / "none.sqlite")
     jobs = plan("rivals", options).todo
@@ -92,7 +104,7 @@ def test_in_small_the_protocols_differ_as_they_do_in_full():
 @pytest.mark.parametrize("name", list(comparisons()))
 def test_the_titles_in_small_name_the_stream_that_runs(name):
     (panel,) = experiment(name, SweepOptions(quick=True)).panels
-    assert panel.title.startswith(f"{name.removeprefix('rivals-')}, in small on Split-Digits")
+    assert panel.title.startswith(f"{name.rpartition('-')[2]}, in small on Split-Digits")
     assert "CIFAR" not in panel.title and {job.stream for cell in panel.cells for job in cell.jobs} == {
         "split-digits"
     }

@@ -44,6 +44,46 @@ def test_the_imbalanced_figure_has_fifteen_variants():
     assert variants == [{1, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, {1, 5, 10, 15, 20}]
 
 
+MULTIPLIED = """
+title = "Rates"
+[[panels]]
+title = "three"
+figure = "table"
+all = {{ stream = "split-digits", times = {{ learning_rate = 3, memory_size = 2 }} }}
+[panels.rows]
+cope = {{ learner = "cope", settings = {{ memory_size = 15 }} }}
+[panels.columns]
+one = {{}}
+other = {{ times = {column} }}
+"""
+
+
+def multiplied(tmp_path, column):
+    file = tmp_path / "rates.toml"
+    file.write_text(MULTIPLIED.format(column=column), "utf-8")
+    return [cell.jobs[0].settings for cell in experiment(file).panels[0].cells]
+
+
+def test_times_multiplies_settings_and_the_column_comes_last(tmp_path):
+    own = Job("cope", "split-digits", 0).all_settings()["learning_rate"]
+    one, other = multiplied(tmp_path, "{ learning_rate = 0.3 }")
+    assert one == {"memory_size": 30, "learning_rate": pytest.approx(3 * own)}
+    assert other == {"memory_size": 30, "learning_rate": pytest.approx(0.3 * own)}
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("{ networc = 2 }", "times multiplies numbers, not networc = None by 2"),
+        ('{ learning_rate = "a" }', "times multiplies numbers, not learning_rate = .* by 'a'"),
+        ("3", "times is a table, not 3"),
+    ],
+)
+def test_only_numbers_are_multiplied(column, said, tmp_path):
+    with pytest.raises(ValueError, match=said):
+        multiplied(tmp_path, column)
+
+
 def test_what_two_experiments_share_is_run_once():
     balanced = {key(job) for job in experiment("balanced", SweepOptions(learners=["cope"])).jobs()}
     shared = {"momentum 0.99", "batch size 10", "incl. p̂"}

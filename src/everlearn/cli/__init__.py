@@ -51,7 +51,7 @@ at any time, and predicts at any moment. The method is CoPE, Continual Prototype
 
 Learners: {learners}
 Streams:  {streams}
-Experiments: {experiments} all rivals real-streams
+Experiments: {experiments} all rivals rates-P0 real-streams
 
   everlearn run --help                             every setting, with its default and the paper's symbol
   everlearn run --learner finetune --help          the same for another learner

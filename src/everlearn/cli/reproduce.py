@@ -24,8 +24,8 @@ class ReproduceFlags:
 
     experiment: tyro.conf.Positional[str]
     """balanced, buffer, imbalanced, pseudo-prototypes, batch-size, resources, momentum, low-capacity,
-    beyond, rivals, all (but rivals), or a file *.toml of your own; real-streams compares with other libraries on
-    streams of records"""
+    beyond, all of these; rivals, rates-P0; or a file *.toml of your own; real-streams compares with other libraries
+    on streams of records"""
     run: Annotated[SweepOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=SweepOptions)
     dry_run: bool = False
     """print what would run and how long it would take, and run nothing"""

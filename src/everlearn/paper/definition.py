@@ -1,7 +1,7 @@
 """The TOML file that defines an experiment: read it and check it.
 
 Every cell of a panel has a row and a column. Its job merges the values of the panel's `protocol`, if it names one,
-then of `all`, then the row, then the column.
+then of `all`, then the row, then the column. `times` multiplies settings of the result.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ JOB: dict[str, Any] = {
     "validation": bool,
     "class_order": (str, list),
     "settings": dict,
+    "times": dict,
 }
 FIGURES = ("table", "lines", "bars")
 MEASURES = ("accuracy", "resources")
@@ -134,11 +135,31 @@ def cells(panel: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
             parts = (panel.get("all", {}), of_row, of_column)
             values: dict[str, Any] = {}
             settings: dict[str, Any] = {}
+            times: dict[str, float] = {}
             for part in parts:
                 values |= part
                 settings |= part.get("settings", {})
-            values.pop("columns", None)
-            yield row, column, _in_protocol(panel.get("protocol"), values | {"settings": settings})
+                times |= part.get("times", {})
+            for name in ("columns", "times"):
+                values.pop(name, None)
+            job = _in_protocol(panel.get("protocol"), values | {"settings": settings})
+            yield row, column, _multiplied(job, times) if times else job
+
+
+def _multiplied(values: dict[str, Any], times: dict[str, float]) -> dict[str, Any]:
+    """The values of a job, with these settings of its learner times these factors."""
+    if "learner" not in values or "stream" not in values:
+        return values
+    imbalanced = values.get("imbalance") is not None
+    held = settings_in_force(values["learner"], values["stream"], imbalanced, values["settings"])
+    products = {}
+    for name, factor in times.items():
+        before: Any = held.get(name)
+        if type(factor) not in (int, float) or type(before) not in (int, float):
+            raise ValueError(f"times multiplies numbers, not {name} = {before!r} by {factor!r}")
+        product = float(f"{before * factor:.12g}")  # 0.3, not 0.30000000000000004
+        products[name] = round(product) if isinstance(before, int) else product
+    return values | {"settings": values["settings"] | products}
 
 
 def _in_protocol(name: str | None, values: dict[str, Any]) -> dict[str, Any]:
