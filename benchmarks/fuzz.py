@@ -1,6 +1,6 @@
 """Attack every learner with hostile batches, settings, states and files, all drawn from one seed.
 
-    python benchmarks/fuzz.py [--attacks 50000] [--learners cope mir] [--seed 0]
+    python benchmarks/fuzz.py [--attacks 50000] [--learners cope mir] [--seed 0] [--emulated-gpu]
 
 Every attack must be accepted, or refused with one clear sentence. Counted as failures are
 
@@ -9,7 +9,8 @@ Every attack must be accepted, or refused with one clear sentence. Counted as fa
 * changes: the state after a refusal is not, bit for bit, that of before;
 * NaN: a state with values that are not finite, or predictions from one.
 
-`tests/test_fuzz.py` runs a short version.
+With `--emulated-gpu`, almost all batches are learnt by CUDA graphs, which are emulated on the CPU
+(`tests/emulated_graph.py`). `tests/test_fuzz.py` runs a short version of both.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ import argparse
 import os
 import resource
 import signal
+import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -28,6 +32,22 @@ from fuzzing.attacks import Fuzzer
 from fuzzing.judge import too_slow
 
 from everlearn.learners import registry
+from everlearn.training import cuda_graph
+
+
+@contextmanager
+def emulated_gpu() -> Iterator[None]:
+    """A context in which CUDA graphs are emulated, from the second batch of every shape on."""
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))
+    import emulated_graph
+
+    usual = cuda_graph.EAGER_FIRST
+    cuda_graph.EAGER_FIRST = 1
+    try:
+        with emulated_graph.emulated_gpu():
+            yield
+    finally:
+        cuda_graph.EAGER_FIRST = usual
 
 
 def bound_memory(gigabytes: int) -> None:
@@ -89,12 +109,14 @@ def main() -> None:
     parser.add_argument("--learners", nargs="+", default=list(registry()), choices=list(registry()))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--small", action="store_true", help="without batches of 10,000 labels and more")
+    parser.add_argument("--emulated-gpu", action="store_true", help="with emulated CUDA graphs")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of torch, about the inputs
     bound_memory(6)
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
+    device = emulated_gpu() if options.emulated_gpu else nullcontext()
+    with tempfile.TemporaryDirectory() as folder, device:
         fuzzers = fuzz(options.learners, options.attacks, options.seed, Path(folder), not options.small)
     print(table(fuzzers))
     print(f"{time.perf_counter() - start:.0f} s, seed {options.seed}")

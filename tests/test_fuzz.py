@@ -12,21 +12,21 @@ from everlearn.learners import registry
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-from fuzz import FAILURES, findings, fuzz
+from fuzz import FAILURES, emulated_gpu, findings, fuzz
 from fuzzing.subjects import make
 from fuzzing.verdicts import digest, is_clear, not_finite
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs an alarm clock")
 
 
-@pytest.mark.parametrize("name", sorted(registry()))
-def test_hostile_input_is_accepted_or_refused_in_a_sentence_and_a_refusal_changes_nothing(name, tmp_path):
+def attacked(name, folder, attacks, seed):
+    """Assert that a learner withstands these attacks."""
     handler, threads = signal.getsignal(signal.SIGALRM), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's, about the inputs
-            (fuzzer,) = fuzz([name], attacks=150, seed=len(name), folder=tmp_path, large=False)
+            (fuzzer,) = fuzz([name], attacks, seed, folder, large=False)
     finally:
         signal.signal(signal.SIGALRM, handler)
         torch.set_num_threads(threads)
@@ -34,6 +34,17 @@ def test_hostile_input_is_accepted_or_refused_in_a_sentence_and_a_refusal_change
     assert {key: fuzzer.judge.counts[key] for key in FAILURES} == dict.fromkeys(FAILURES, 0), "\n".join(
         findings([fuzzer])
     )
+
+
+@pytest.mark.parametrize("name", sorted(registry()))
+def test_hostile_input_is_accepted_or_refused_in_a_sentence_and_a_refusal_changes_nothing(name, tmp_path):
+    attacked(name, tmp_path, attacks=150, seed=len(name))
+
+
+@pytest.mark.parametrize("name", ["cope", "gss", "icarl"])
+def test_hostile_input_changes_nothing_either_where_a_step_is_a_cuda_graph(name, tmp_path):
+    with emulated_gpu():
+        attacked(name, tmp_path, attacks=100, seed=len(name))
 
 
 def test_an_error_that_everlearn_does_not_raise_itself_is_not_a_clear_refusal():

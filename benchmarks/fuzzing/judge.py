@@ -42,6 +42,7 @@ class Judge:
         signal.alarm(SECONDS)
         try:
             call()
+            learner.settle()  # else a GPU would report a refused batch at the next call
         except KeyboardInterrupt:
             raise
         except BaseException as error:

@@ -77,6 +77,7 @@ class Transaction:
         "_random_state",
         "_spares",
         "_undo",
+        "goes_on",
         "last_slopes",
         "norms",
         "point_of_no_return",
@@ -95,6 +96,7 @@ class Transaction:
         self._kept: set[int] = set()  # ids of tensors whose content is remembered
         self._committing = False
         self.point_of_no_return: Callable[[], bool] | None = None  # whether a GPU has made the change already
+        self.goes_on = False  # whether more happens after a batch; if that fails, the batch is undone, too
         self.undo_before: Transaction | None = None  # a committed one that turned out to have failed
 
     # Register changes.
@@ -164,7 +166,7 @@ class Transaction:
 
     def undo(self) -> None:
         """Undo all changes on the host, even after the commit."""
-        with torch.no_grad():
+        with torch.inference_mode():  # which may also change the tensors that were made in it
             for undo in reversed(self._undo):
                 undo()
         for part, attributes in self._parts:

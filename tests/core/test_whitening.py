@@ -118,3 +118,20 @@ def test_a_few_samples_are_enough(labels):
     same = CoPE("identity", memory_size=10, device="cpu")
     same.observe(torch.ones(3, 3), ["a", "b", "a"])
     assert np.isfinite(same.predict_proba(torch.eye(3))).all()
+
+
+def test_a_batch_that_fails_after_the_covariance_was_updated_changes_nothing(monkeypatch):
+    torch.manual_seed(0)
+    learner = CoPE("identity", memory_size=8, class_means=True, whiten=True, device="cpu")
+    for _ in range(3):
+        learner.observe(torch.randn(4, 6), list("abcd"))
+    before = learner.state_dict()
+    with monkeypatch.context() as patch:
+        patch.setattr(learner.memory, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            learner.observe(torch.randn(4, 6), list("abcd"))
+    same_state(learner.state_dict(), before)
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt

@@ -128,8 +128,8 @@ def tell(learner: Learner, ids: Any, y: Any, t: Any = None) -> Told:
     learnt = [key for key in keys if key in waiting and not (skips and label_of[key] is None)]
     if learnt:
         samples = Features(torch.stack([waiting[key] for key in learnt]))
+        learner.waiting.remove(learnt)  # first: a batch that a GPU has begun to learn can't be undone
         learner.observe(samples, [label_of[key] for key in learnt], t)
-        learner.waiting.remove(learnt)
     return Told(learnt, [key for key in keys if key not in waiting])
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import math
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from everlearn.core.class_means import settle_means
 from everlearn.core.plan import Plan
@@ -19,7 +18,7 @@ from everlearn.training.cuda_graph import Captured, Graphed
 from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.passes import NotFinite
 from everlearn.training.sgd import with_gradients
-from everlearn.transaction import current
+from everlearn.transaction import current, on_undo
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
@@ -45,14 +44,20 @@ def make_graphs(learner: Learner) -> Graphed | None:
     if callable(getattr(learner.settings, "augmentation", None)):
         learner.tensors_alone = False  # a user's function may do anything
     capturable = cuda_graph.available(learner.device) and learner.tensors_alone
-    return Captured(learner.learn, FiniteGuard(learner)) if capturable else None
+    return Captured(learner.learn, FiniteGuard(learner), _with_own_network(learner)) if capturable else None
 
 
 def make_part_graphs(learner: Learner) -> dict[str, Captured]:
     """CUDA graphs of the methods in `tensor_parts`, on a GPU."""
     if not cuda_graph.available(learner.device):
         return {}
-    return {name: Captured(getattr(learner, name)) for name in learner.tensor_parts}
+    watched = _with_own_network(learner)
+    return {name: Captured(getattr(learner, name), learner=watched) for name in learner.tensor_parts}
+
+
+def _with_own_network(learner: Learner) -> Learner | None:
+    """The learner, if its network is the user's."""
+    return learner if isinstance(learner.given, nn.Module) else None
 
 
 def run_part(learner: Learner, name: str, *inputs: Any) -> list[Tensor]:
@@ -126,9 +131,9 @@ def invalidate(learner: Learner) -> None:
 
 def tensors_replaced(learner: Learner) -> None:
     """Drop the CUDA graphs, after tensors that `learn` uses were replaced."""
-    if learner.graphs is not None:
-        learner.graphs.forget()
-    for graphs in learner.part_graphs.values():
+    whole = [] if learner.graphs is None else [learner.graphs]
+    for graphs in (*whole, *learner.part_graphs.values()):
+        on_undo(graphs.forget)  # one that is captured later in a change that fails uses the new tensors
         graphs.forget()
 
 
@@ -165,7 +170,9 @@ def learn_batch(learner: Learner, x: Tensor, plan: Plan) -> None:
     transaction = current()
     if transaction is not None and not transaction.is_finite():
         raise NotFinite
+    if transaction is not None and transaction.point_of_no_return is not None:
+        return  # a CUDA graph has checked it, too
     # By sums: the squares of a large variance would not be finite.
-    buffers = learner.traits.finite_buffers
-    if buffers and device.type != "cuda" and not math.isfinite(sum(float(part.sum()) for part in buffers)):
+    sums = [part.sum().isfinite() for part in learner.traits.finite_buffers]
+    if sums and not bool(torch.stack(sums).all()):
         raise NotFinite

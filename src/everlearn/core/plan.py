@@ -60,6 +60,11 @@ class Plan:
         )
         return [part for part in (*fields, *self.extra) if part is not None]
 
+    def form(self) -> Hashable:
+        """Which arrays it has: a plan can take the place of another one of the same form and shapes."""
+        parts = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return tuple(len(part) if isinstance(part, tuple) else part is None for part in parts)
+
     def filled(self, arrays: list[Any]) -> Plan:
         """A plan of the same form with these arrays."""
         given = iter(arrays)

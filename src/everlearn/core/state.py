@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ from everlearn.encoders import same_encoder
 from everlearn.memory.labels import as_labels, decode_label, encode_label, shortened
 from everlearn.messages import differing
 from everlearn.training.optimizers import StatefulOptimizer
+from everlearn.training.passes import NotFinite
 
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
@@ -204,8 +206,8 @@ def load_into(learner: Learner, state: State) -> None:
         check_finite(state, {name for name, part in before.items() if not bool(part.isfinite().all())})
         _check_exemplars(twin)
         learner.tensors_replaced()
-        if learner.graphs is not None:
-            learner.graphs.drop()
+        with suppress(NotFinite):  # of a batch before the new state
+            learner.settle()
         kept = {name: getattr(learner, name) for name in ("graphs", "part_graphs", "lock")}
         loaded = twin.__dict__ | kept
         if twin.head is not None:

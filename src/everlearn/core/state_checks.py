@@ -81,11 +81,12 @@ FREE, TIMES = 2**26, 16
 def check_finite(state: State, infinite: set[str]) -> None:
     """Raise a CheckpointError for infinite or NaN values: learning could not continue.
 
-    infinite: names of the network's tensors that may have such values, as a mask in a buffer.
+    infinite: names of the network's tensors that may have such values, as a mask in a buffer; also in a copy of the
+        network, or where it is a part of another one.
     """
-    allowed = {f"{kind}{name}" for name in infinite for kind in ("network.", "network.body.", "average.")}
+    allowed = tuple(f".{name}" for name in infinite)
     for name, part in state.items():
-        if name == "meta" or name in allowed or not part.is_floating_point():
+        if name == "meta" or name.endswith(allowed) or not part.is_floating_point():
             continue
         if not bool(part.isfinite().all()):
             raise CheckpointError(

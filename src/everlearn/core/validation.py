@@ -123,6 +123,8 @@ def checked_batch(
             name = type(learner).__name__
             raise ValueError(f"{name}.revisit got the label {shortened(new[0])}, which was never observed")
         learner.check_task(t, method)
+    else:
+        learner.settle()  # nothing else will, and undoing the last batch later would undo this call, too
     return x, labels, new, weights
 
 

@@ -84,10 +84,6 @@ class Member(NamedTuple):
                 "weights infinite or NaN, so nothing was learnt from it: scale x, or lower learning_rate"
             )
 
-    def drop(self) -> None:
-        """Forget what was refused."""
-        self.guard.refused.zero_()
-
 
 class Cohort:
     """Runs of equal shape, one batch of each at a time. All samples are on the device from the start."""

@@ -25,7 +25,7 @@ from everlearn.live.journal import Refused
 from everlearn.live.results import Asked, LiveTold, Requests
 from everlearn.live.sample_index import SampleIndex
 from everlearn.live.statistics import Statistics
-from everlearn.transaction import atomic
+from everlearn.transaction import atomic, current
 
 __all__ = [
     "Mistake",
@@ -296,6 +296,9 @@ def with_record(state: State, record: dict[str, Any]) -> State:
 @atomic
 def _together(learner: Learner, change: Callable[[], Any], durable: Callable[[], object]) -> Any:
     """Make a change of the learner that is undone if it can't be made durable."""
+    transaction = current()
+    assert transaction is not None
+    transaction.goes_on = True
     result = change()
     learner.settle()  # a GPU may refuse a batch later
     durable()

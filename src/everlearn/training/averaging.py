@@ -31,15 +31,10 @@ class WeightAverage:
             for name, part in before.network.state_dict().items():
                 shared = tuple(slice(min(sizes)) for sizes in zip(part.shape, mine[name].shape, strict=True))
                 mine[name][shared] = part[shared]
-        self.means, self._weights = self._floats(self.network), self._floats(network)
-
-    @staticmethod
-    def _floats(network: nn.Module) -> list[Tensor]:
-        """The tensors that are averaged, each once, since layers may share one."""
-        parts: dict[str, Tensor] = dict(network.named_parameters(remove_duplicate=False))
-        parts |= dict(network.named_buffers(remove_duplicate=False))
-        saved = (parts[name] for name in network.state_dict(keep_vars=True) if name in parts)
-        return list({id(part): part for part in saved if part.is_floating_point()}.values())
+        averaged = _averaged(network)
+        self._weights = list(averaged.values())
+        mine = self.network.state_dict(keep_vars=True)
+        self.means = [mine[name] for name in averaged]
 
     @torch.no_grad()
     def follow(self, decay: float, age: Tensor) -> None:
@@ -76,3 +71,16 @@ class WeightAverage:
     def nbytes(self) -> int:
         """Bytes held."""
         return sum(part.nbytes for part in self.means)
+
+
+def _averaged(network: nn.Module) -> dict[str, Tensor]:
+    """The tensors that are averaged, by name: each once, since layers may share one, and no masks of −∞."""
+    parts: dict[str, Tensor] = dict(network.named_parameters(remove_duplicate=False))
+    parts |= dict(network.named_buffers(remove_duplicate=False))
+    saved = {name: parts[name] for name in network.state_dict(keep_vars=True) if name in parts}
+    first = {id(part): name for name, part in reversed(saved.items())}
+    return {
+        name: part
+        for name, part in saved.items()
+        if first[id(part)] == name and part.is_floating_point() and bool(part.isfinite().all())
+    }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from everlearn.training.capturable import Watch
 from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.passes import NotFinite
 from everlearn.transaction import Transaction, current, suspended
@@ -21,7 +22,6 @@ __all__ = ["Captured", "Graphed", "available", "uncollected"]
 # How often a shape is run eagerly before a graph is captured; libraries are also initialised in these runs.
 EAGER_FIRST = 3
 
-Shapes = tuple[torch.Size, ...]
 Result = list[Tensor] | None
 
 
@@ -42,25 +42,29 @@ class Graphed(Protocol):
     def settle(self) -> None:
         """Wait for the device; raise a NotFinite if it refused the last batch, after undoing it on the host."""
 
-    def drop(self) -> None:
-        """Forget the last batch, since a state was loaded."""
-
 
 class Captured:
-    """Calls `function`, as a CUDA graph for every input shape that occurs repeatedly.
+    """Calls `function`, as a CUDA graph for inputs of every form that occurs repeatedly.
 
     The function changes tensors on the GPU in place, returns nothing or a list of tensors, and never reads a value
     from the device. Irregular shapes (a first batch, a short last one) run eagerly. Code that replaces a tensor
     used by the function must call `forget`.
 
-    An input is a tensor, or an object with `arrays()`, its tensors, and `filled(tensors)`, one like it with others.
+    An input is a tensor, or an object with `arrays()`, its tensors; `form()`, which these are; and
+    `filled(tensors)`, one like it with others.
 
     guard: the same function, which refuses results that are not finite; it is what a graph captures. The host learns
-    of a refusal in `settle`, before the next batch or prediction, and undoes its own part of the batch.
+    of a refusal in `settle`, before the next batch or prediction, and undoes its own part of the batch. In a
+    transaction that goes on after the batch, the host remembers the values of before, and waits.
+
+    learner: the one whose network the function calls, if that is the user's. It may do what no graph can; then all
+    runs are eager.
     """
 
-    def __init__(self, function: Callable[..., Result], guard: FiniteGuard | None = None) -> None:
-        self._function, self._guard = function, guard
+    def __init__(
+        self, function: Callable[..., Result], guard: FiniteGuard | None = None, learner: Any = None
+    ) -> None:
+        self._function, self._guard, self._learner = function, guard, learner
         self._ran: Tensor | None = None  # how often a graph has run, on the device
         self._known_runs = 0  # the same, as far as the host knows
         self._last: Transaction | None = None  # of the batch of the last replay, until it is settled
@@ -73,27 +77,40 @@ class Captured:
 
     def forget(self) -> None:
         """Drop all graphs, since the tensors they use were replaced."""
-        self._met: Counter[Shapes] = Counter()
-        self._graphs: dict[Shapes, tuple[torch.cuda.CUDAGraph, list[Tensor], Result]] = {}
+        self._eager = False
+        self._met: Counter[Hashable] = Counter()
+        self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], Result]] = {}
 
     def __call__(self, *inputs: Any) -> Result:
         tensors = _tensors(inputs)
         self.settle()
-        shapes = tuple(part.shape for part in tensors)
-        self._met[shapes] += 1
-        if self._met[shapes] <= EAGER_FIRST:
+        form = _form(inputs)
+        self._met[form] += 1
+        if self._learner is not None and self._met[form] == EAGER_FIRST:
+            with Watch(self._learner.network) as watch:
+                done = self._function(*inputs)
+            self._eager = self._eager or not watch.can_be_captured()
+            return done
+        if self._eager or self._met[form] <= EAGER_FIRST:
             return self._function(*inputs)
-        if shapes not in self._graphs:
-            self._graphs[shapes] = self._capture(inputs)
-        graph, places, results = self._graphs[shapes]
+        if form not in self._graphs:
+            self._graphs[form] = self._capture(inputs)
+        graph, places, results = self._graphs[form]
         for place, part in zip(places, tensors, strict=True):
             place.copy_(part, non_blocking=True)
         transaction = current()
+        waits = transaction is not None and transaction.goes_on
         if transaction is not None and self._guard is not None:
-            transaction.point_of_no_return = functools.partial(self._ran_since, self._known_runs)
-            self._last = transaction
+            if waits:
+                transaction.on_undo(self._undo_run)
+                self._guard.remember(transaction, *inputs)
+            else:
+                transaction.point_of_no_return = functools.partial(self._ran_since, self._known_runs)
+                self._last = transaction
         graph.replay()
         self._known_runs += 1
+        if waits and self._guard is not None and bool(self._guard.refused):
+            raise NotFinite
         # The next replay overwrites its own.
         return None if results is None else [result.clone() for result in results]
 
@@ -104,30 +121,35 @@ class Captured:
             self._last = None
         return self._known_runs > before
 
+    def _undo_run(self) -> None:
+        """The values of before are restored, whether the device has run the graph or not."""
+        assert self._guard is not None
+        self._guard.refused.zero_()
+        self._known_runs = 0 if self._ran is None else int(self._ran)
+
     def settle(self) -> None:
-        """Wait for the device; raise a NotFinite if it refused the last batch, after undoing it on the host."""
-        last, self._last = self._last, None
+        """Wait for the device; raise a NotFinite if it refused the last batch, after undoing it on the host.
+
+        An interrupt may come at any point, most likely while the host waits. The next call then settles again.
+        """
+        last = self._last
         if last is None or self._guard is None:
             return
         if not bool(self._guard.refused):
+            self._last = None
             last.release()
             return
-        self._guard.refused.zero_()
         transaction = current()
         if transaction is None:
             last.undo()
         else:
             transaction.undo_before = last
+        self._guard.refused.zero_()
+        self._last = None
         raise NotFinite(
             "the batch before this call would have made the network's weights infinite or NaN, so nothing was learnt "
             "from it, and this call was not carried out: scale x, or lower learning_rate, and call again"
         )
-
-    def drop(self) -> None:
-        """Forget the last batch, since a state was loaded."""
-        self._last = None
-        if self._guard is not None:
-            self._guard.refused.zero_()
 
     def _capture(self, inputs: tuple[Any, ...]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Result]:
         copies = [
@@ -156,6 +178,12 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _form(inputs: Any) -> Hashable:
+    """What inputs of one graph have in common: not shapes alone, as there may be as many weights as rows to store."""
+    of_objects = [part.form() for part in inputs if not isinstance(part, Tensor)]
+    return tuple((part.shape, part.dtype) for part in _tensors(inputs)), *of_objects
 
 
 def _tensors(inputs: Any) -> list[Tensor]:
