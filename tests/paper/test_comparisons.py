@@ -79,6 +79,19 @@ def test_columns_choose_a_part_and_an_unknown_one_is_refused(tmp_path):
         plan("rivals", SweepOptions(columns=["memory 20"], store=tmp_path / "none.sqlite"))
 
 
+def test_rows_choose_a_part_and_an_unknown_one_is_refused(tmp_path):
+    store = tmp_path / "none.sqlite"
+    jobs = plan("rivals-P0", SweepOptions(rows=["er-ace"], seeds=1, store=store)).todo
+    assert {(job.learner, job.stream, job.settings["iterations"]) for job in jobs} == {
+        ("er-ace", "split-cifar10", 1),
+        ("er-ace", "split-cifar100", 1),
+    }
+    with pytest.raises(ValueError, match="rivals-P0 has no row 'er-ac'; did you mean 'er-ace'"):
+        plan("rivals-P0", SweepOptions(rows=["er-ac"], store=store))
+    with pytest.raises(ValueError, match="rivals-P0 has nothing of pcr on any stream in row 'er-ace'"):
+        plan("rivals-P0", SweepOptions(rows=["er-ace"], learners=["pcr"], store=store))
+
+
 def test_in_small_every_method_learns_a_batch_of_digits():
     options = SweepOptions(quick=True, seeds=1, device="cpu")
     jobs = experiment("rivals-P0", options).jobs()

@@ -20,6 +20,8 @@ class SweepOptions:
     """only these learners; by default all"""
     streams: tuple[str, ...] = ()
     """only these streams; by default all"""
+    rows: tuple[str, ...] = ()
+    """only these rows of its tables, such as "pcr, with additions"; by default all"""
     columns: tuple[str, ...] = ()
     """only these columns of its tables, such as "memory 2000"; by default all"""
     seeds: int | None = None
@@ -41,7 +43,7 @@ class SweepOptions:
 
     def __post_init__(self) -> None:
         # Lists and strings are what people type.
-        for name in ("learners", "streams", "columns"):
+        for name in ("learners", "streams", "rows", "columns"):
             object.__setattr__(self, name, tuple(getattr(self, name) or ()))
         object.__setattr__(self, "store", Path(self.store))
         if self.data_dir is not None:

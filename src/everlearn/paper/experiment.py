@@ -101,7 +101,7 @@ class Experiment:
 
 
 class NothingLeft(ValueError):
-    """An experiment has no cell with the selected learners and streams."""
+    """An experiment has no cell with the selected learners, streams, rows and columns."""
 
 
 def experiments() -> list[str]:
@@ -141,6 +141,8 @@ def experiment(name_or_path: str | os.PathLike[str], options: SweepOptions | Non
             learner = values["learner"]
             if (learners and learner not in learners) or (streams and values["stream"] not in streams):
                 continue
+            if options.rows and row not in options.rows:
+                continue
             if options.columns and column not in options.columns:
                 continue
             exists = learner in all_learners.registry() or learner not in PAPER
@@ -163,11 +165,16 @@ def experiment(name_or_path: str | os.PathLike[str], options: SweepOptions | Non
                 )
             )
     if not panels:
-        raise NothingLeft(
-            f"{name} has nothing of {', '.join(learners or ['any'])} on {', '.join(streams or ['any stream'])}"
-        )
+        raise NothingLeft(_nothing_left(name, options))
     notes = tuple(definition.get("notes", ()))
     return Experiment(name, definition["title"], definition["source"], tuple(panels), notes, tuple(missing))
+
+
+def _nothing_left(name: str, options: SweepOptions) -> str:
+    parts = [", ".join(options.learners or ["any"]), "on " + ", ".join(options.streams or ["any stream"])]
+    parts += [f"in row {row!r}" for row in options.rows]
+    parts += [f"in column {column!r}" for column in options.columns]
+    return f"{name} has nothing of {' '.join(parts)}"
 
 
 def _watched(definition: dict[str, Any]) -> dict[str, Any]:
@@ -200,21 +207,20 @@ def _published(panel: dict[str, Any], row: str, column: str) -> Published | None
 
 
 def check_wanted(names: Collection[str | os.PathLike[str]], options: SweepOptions) -> None:
-    """Raise a ValueError for a learner or a stream that none of these experiments has."""
+    """Raise a ValueError for a learner, a stream, a row or a column that none of these experiments has."""
     definitions = [small_version(_find(name)[1]) if options.quick else _find(name)[1] for name in names]
-    jobs = [values for each in definitions for panel in each["panels"] for _, _, values in cells(panel)]
+    found = [cell for each in definitions for panel in each["panels"] for cell in cells(panel)]
     who = os.path.basename(next(iter(names))) if len(names) == 1 else "no experiment"
-    for what, wanted in (("learner", options.learners), ("stream", options.streams)):
-        known = list(dict.fromkeys(values[what] for values in jobs))
+    for what, wanted, known in (
+        ("learner", options.learners, [values["learner"] for _, _, values in found]),
+        ("stream", options.streams, [values["stream"] for _, _, values in found]),
+        ("row", options.rows, [row for row, _, _ in found]),
+        ("column", options.columns, [column for _, column, _ in found]),
+    ):
         for given in wanted:
             if given not in known:
                 has = "has no" if len(names) == 1 else "has the"
-                raise ValueError(f"{who} {has} {what} {given!r}{nearest(given, known)}")
-    columns = [column for each in definitions for panel in each["panels"] for _, column, _ in cells(panel)]
-    for given in options.columns:
-        if given not in columns:
-            has = "has no" if len(names) == 1 else "has the"
-            raise ValueError(f"{who} {has} column {given!r}{nearest(given, list(dict.fromkeys(columns)))}")
+                raise ValueError(f"{who} {has} {what} {given!r}{nearest(given, list(dict.fromkeys(known)))}")
 
 
 def _find(name_or_path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:

@@ -49,7 +49,7 @@ def keep_reproduced(
 ) -> None:
     """Store which experiments are run; of a file of one's own, also the parts that are not."""
     if name not in built_in() and Path(name).suffix == ".toml":
-        whole = experiment(name, dataclasses.replace(options, learners=(), streams=(), columns=()))
+        whole = experiment(name, dataclasses.replace(options, learners=(), streams=(), rows=(), columns=()))
         named = f"{whole.name}{QUICK}" if options.quick else whole.name
         _add(store, _definition(dataclasses.replace(whole, name=named)) | {"file": True})
         return
