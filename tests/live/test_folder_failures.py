@@ -112,15 +112,38 @@ def test_a_folder_without_live_json_is_not_taken_for_a_new_one(live, tmp_path, k
     if kept == "snapshot":
         live.save()
     killed = copy_as_killed(live, tmp_path / "killed")
-    about = (killed / folder.ABOUT).read_bytes()
-    (killed / folder.ABOUT).unlink()
-    if kept == "snapshot":
-        (killed / sqlite_journal.FILE).unlink()
+    gone = [killed / folder.ABOUT, *([killed / sqlite_journal.FILE] if kept == "snapshot" else [])]
+    backup = {file: file.read_bytes() for file in gone}
+    for file in gone:
+        file.unlink()
     for learner in (None, cope()):
         with pytest.raises(LiveError, match="live.json is missing, though the folder holds a learner"):
             open_live(killed, learner)
     assert holds_learner(killed)
-    (killed / folder.ABOUT).write_bytes(about)
+    for file, content in backup.items():
+        file.write_bytes(content)
+    with open_live(killed) as again:
+        same_state(again.learner.state_dict(), live.learner.state_dict())
+
+
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_a_folder_whose_journal_is_gone_is_an_error_and_not_opened_as_of_the_last_snapshot(live, tmp_path, how):
+    teach(live, range(3))
+    live.save()
+    teach(live, range(3, 5))
+    killed = copy_as_killed(live, tmp_path / "killed")
+    files = list(killed.glob(f"{sqlite_journal.FILE}*"))
+    content = {file: file.read_bytes() for file in files}
+    assert content[killed / sqlite_journal.FILE]
+    for file in files:
+        file.unlink()
+    if how == "empty":
+        (killed / sqlite_journal.FILE).touch()
+    for _ in range(2):  # the refusal makes no journal
+        with pytest.raises(LiveError, match=f"journal.sqlite is {how}: restore the folder from a backup"):
+            open_live(killed)
+    for file, kept in content.items():
+        file.write_bytes(kept)
     with open_live(killed) as again:
         same_state(again.learner.state_dict(), live.learner.state_dict())
 

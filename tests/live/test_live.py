@@ -403,6 +403,7 @@ def test_errors_of_opening_are_sentences(tmp_path):
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(LiveError, match="has other files in it: give a folder that is new or empty"):
         open_live(tmp_path / "other", cope())
+    assert [file.name for file in (tmp_path / "other").iterdir()] == ["notes.txt"]
     with open_live(tmp_path / "live", cope()) as live:
         teach(live, [0])
         with pytest.raises(LiveError, match="is in use by another process"):

@@ -151,6 +151,15 @@ class Shared(Reservoir):
         return scores * self.seen
 
 
+class Tied(Reservoir):
+    """Shares its weights and its memory with its copies."""
+
+    def __copy__(self):
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+
 class Approximate(Reservoir):
     """Tells its memory in kilobytes."""
 
@@ -181,6 +190,7 @@ BROKEN = {
     "forgetting": Clinging,
     "merging": Thief,
     "snapshots": Shared,
+    "copying": Tied,
     "bounded_memory": Approximate,
     "bytes_stay_bytes": Floating,
 }

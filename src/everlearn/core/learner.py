@@ -7,6 +7,7 @@ operations only. The rest is in the files next to this one: validation, setup, p
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
@@ -250,6 +251,7 @@ class Learner(ABC):
     exemplars = display.exemplars
     network_name = property(display.network_name)
     __repr__ = display.as_text
+    __copy__ = copy.deepcopy  # a shallow copy would share weights and memory
     _repr_html_ = display.as_html
 
     @property

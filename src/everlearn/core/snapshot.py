@@ -71,7 +71,8 @@ def take_snapshot(learner: Learner) -> Snapshot:
     learner.settle()
     # Not copied: nothing is drawn for a prediction, and torch does not free the copies of a generator.
     shared: dict[int, Any] = {id(learner.generator): learner.generator}
-    frozen = copy.copy(learner)
+    frozen: Any = object.__new__(type(learner))
+    vars(frozen).update(vars(learner))
     frozen.labels = LabelTable(learner.classes)
     frozen.network = copy.deepcopy(learner.network, dict(shared))
     if frozen.network is not None:

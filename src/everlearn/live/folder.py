@@ -37,9 +37,11 @@ class Folder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()  # the process may change its working folder
+        lock = self.path / LOCK
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / LOCK).open("ab")
+            found = lock.exists()
+            self._lock = lock.open("ab")
         except OSError as error:
             raise LiveError(f"{self.path} can't be used as a folder ({error.strerror})") from None
         if lock_file(self._lock.fileno(), wait=False) is False:
@@ -50,6 +52,8 @@ class Folder:
         try:
             self._check_format()
         except BaseException:
+            if not found:
+                lock.unlink(missing_ok=True)
             self._lock.close()
             raise
 
@@ -72,6 +76,7 @@ class Folder:
                     f"{self.path / ABOUT} is missing, though the folder holds a learner: restore it from a backup"
                 )
             return
+        self._check_journal()
         found = _format(self.path)
         if found > FORMAT:
             raise LiveError(
@@ -81,6 +86,15 @@ class Folder:
             backup(self.path, self.path.with_name(older_name(self.path.name, found)))
             self._upgrade_snapshots(found)
             self._write_about(FORMAT)
+
+    def _check_journal(self) -> None:
+        """Raise a LiveError if the journal is gone, and with it the changes since the last snapshot."""
+        journal = self.path / FILE
+        if not journal.exists() or not journal.stat().st_size:
+            raise LiveError(
+                f"{journal} is {'empty' if journal.exists() else 'missing'}: restore the folder from a backup; if its "
+                "journal is in PostgreSQL, give journal='postgresql://...'"
+            )
 
     def _upgrade_snapshots(self, version: int) -> None:
         for position in self.positions():

@@ -5,6 +5,7 @@ A check raises an AssertionError that says what is wrong. It returns a sentence 
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import tempfile
@@ -227,6 +228,20 @@ def snapshots(subject: Subject) -> None:
     assert (snapshot.predict_proba(x) == rows).all(), "a snapshot changes when the learner goes on"
 
 
+def copying(subject: Subject) -> None:
+    """A copy learns what the learner would have learnt, and the learner is not changed."""
+    learner = subject.taught()
+    before = learner.state_dict()
+    other = copy.copy(learner)
+    assert_same_state(before, other.state_dict(), "copy.copy")
+    for i, (x, y) in enumerate(batches(labels=("c", "d"), seed=4)):
+        teach(other, x, y, 3 + i // 4)
+    assert_same_state(before, learner.state_dict(), "teaching a copy")
+    for i, (x, y) in enumerate(batches(labels=("c", "d"), seed=4)):
+        teach(learner, x, y, 3 + i // 4)
+    assert_same_state(other.state_dict(), learner.state_dict(), "teaching a copy, then the learner")
+
+
 def bounded_memory(subject: Subject) -> None:
     """The memory is told in bytes by part, and stores no more samples than it may."""
     learner = subject.make()
@@ -271,6 +286,7 @@ CHECKS: tuple[Check, ...] = (
     forgetting,
     merging,
     snapshots,
+    copying,
     bounded_memory,
     bytes_stay_bytes,
 )
