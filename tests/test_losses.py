@@ -228,6 +228,49 @@ def test_an_unknown_gradient_is_named():
         ppp_loss(FEATURES, LABELS, PROTOTYPES, 0.5, gradient="code")
 
 
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"temperature": 0.0}, "temperature is above 0, not 0.0"),
+        ({"temperature": -1.0}, "temperature is above 0, not -1.0"),
+        ({"temperature": math.nan}, "temperature is above 0, not nan"),
+        ({"slots": torch.tensor([0, -1, 2])}, "slots are rows of the 3 prototypes, 0 to 2, .* not -1"),
+        ({"slots": torch.tensor([0, 1, 3])}, "slots are rows of the 3 prototypes, 0 to 2, .* not 3"),
+        ({"pseudo_prototypes": "released"}, "pseudo_prototypes is True or False, not 'released'"),
+    ],
+)
+def test_arguments_that_would_give_a_wrong_number_are_refused(changed, sentence):
+    features, slots, prototypes = random_batch(3)
+    given = {"slots": slots, "prototypes": prototypes, "temperature": 0.1} | changed
+    with pytest.raises(ValueError, match=sentence):
+        ppp_loss(features, **given)
+
+
+@pytest.mark.parametrize("loss", [ppp_loss, ppp_loss.plain], ids=["fast", "plain"])
+@pytest.mark.parametrize("xp", ["numpy", "torch"])
+def test_a_batch_without_samples_has_no_loss_and_no_gradient(loss, xp, monkeypatch):
+    if xp == "torch":
+        monkeypatch.setattr(ppp_fast, "as_arrays", lambda *tensors: (torch, tensors))
+    features, slots, prototypes = random_batch(3)
+    for count in (0, 3):
+        f = features[:count].clone().requires_grad_()
+        value = loss(f, slots[:count], prototypes, 0.1, valid=torch.zeros(count, dtype=torch.bool))
+        (slope,) = torch.autograd.grad(value, f)
+        assert value == 0 and slope.shape == f.shape and not slope.any()
+    empty = features[:0].clone().requires_grad_()
+    if loss is ppp_loss:
+        assert ppp_loss(empty, slots[:0], prototypes, 0.1) == 0
+
+
+def test_a_second_derivative_is_refused_by_the_closed_form_and_given_by_the_plain_loss():
+    features, slots, prototypes = random_batch(4)
+    f = features.requires_grad_()
+    with pytest.raises(RuntimeError, match="call ppp_loss.plain instead"):
+        torch.autograd.grad(ppp_loss(f, slots, prototypes, 0.5), f, create_graph=True)
+    (slope,) = torch.autograd.grad(ppp_loss.plain(f, slots, prototypes, 0.5), f, create_graph=True)
+    assert torch.autograd.grad(slope.square().sum(), f)[0].isfinite().all()
+
+
 def test_the_weight_of_the_repellor_scales_the_sum_over_negatives_alone():
     none, half, whole = (ppp_loss(FEATURES, LABELS, PROTOTYPES, 0.5, repellor=w) for w in (0.0, 0.5, 1.0))
     assert none < half < whole

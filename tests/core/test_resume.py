@@ -162,3 +162,16 @@ def test_a_forged_count_is_refused(what):
     with pytest.raises(CheckpointError, match="can't be loaded"):
         learner.load_state_dict(before | {name: forge(before[name])})
     assert same_state(before, learner.state_dict())
+
+
+def test_what_a_state_lacks_or_has_of_another_shape_is_named():
+    learner = make("cope", averaging=0.9)
+    learner.observe(torch.randn(4, 6), list("abab"))
+    state = learner.state_dict()
+    without = {name: part for name, part in state.items() if name != "prototypes"}
+    wider = state | {"average.1.weight": torch.zeros(3, 3)}
+    assert "average.1.weight" in state
+    for changed, words in ((without, "it lacks 'prototypes'"), (wider, r"size mismatch for 1\.weight")):
+        with pytest.raises(CheckpointError, match=f"^this state can't be loaded: .*{words}[^\n]*$"):
+            learner.load_state_dict(changed)
+        assert same_state(state, learner.state_dict())

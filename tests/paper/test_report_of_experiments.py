@@ -329,6 +329,7 @@ def test_names_and_colours_of_the_docs_reach_the_figure(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
+        (["--metrics", "forgetting"], "add --latex or --markdown"),
         (["--names", "cope=Ours"], "add --latex, --markdown or --figures"),
         (["--latex", "l.tex", "--colours", "cope=red"], "add --figures FOLDER"),
         (["--figures", "f", "--width", "-3"], "the width of a figure is 1 to 40 inches, not -3"),

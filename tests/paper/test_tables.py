@@ -12,6 +12,7 @@ from everlearn.paper import tables
 from everlearn.paper.experiment import experiment
 from everlearn.paper.other_runs import other_runs
 from everlearn.paper.report import shown_of
+from everlearn.paper.report.tables import accuracy_view
 
 COPE = [94.0, 94.2, 93.8, 94.1, 93.9]
 
@@ -133,3 +134,25 @@ def test_runs_of_no_experiment_are_shown_by_learner_and_what_was_set():
     assert (table.rows, table.columns) == (["cope, momentum = 0.7"], ["split-mnist, scenario = blurry"])
     assert table.cells[0].ours.mean == 90.5
     assert other_runs(records[:5], [balanced(records)]) == []
+
+
+def test_runs_on_a_stream_without_tests_are_shown_by_their_prequential_accuracy():
+    records = [
+        dataclasses.replace(each, result=each.result | {"accuracy": None, "prequential_accuracy": share})
+        for each, share in zip(five("cope", "sea", [0, 0]), (0.8, 0.9), strict=True)
+    ]
+    (table,) = other_runs(records, [])
+    assert table.title == "Prequential accuracy, %"
+    assert table.cells[0].ours.mean == pytest.approx(85)
+    both = other_runs(records + five("cope", "split-mnist", COPE), [])
+    assert [each.title for each in both] == [
+        "sea: prequential accuracy, %",
+        "split-mnist: accuracy at the end of the stream, %",
+    ]
+
+
+def test_a_run_without_an_accuracy_is_not_said_to_be_missing():
+    (done,) = five("cope", "sea", [0])
+    without = dataclasses.replace(done, result=done.result | {"accuracy": None})
+    (table,) = other_runs([without], [])
+    assert accuracy_view(table).rows[0].entries[0].shown == "no accuracy"

@@ -122,7 +122,9 @@ def _write_for_a_paper(flags: ReportFlags) -> None:
 
 
 def _check_targets(flags: ReportFlags) -> None:
-    """Raise a ValueError for names or colours that nothing is written with."""
+    """Raise a ValueError for metrics, names or colours that nothing is written with."""
+    if flags.metrics != ReportFlags.metrics and flags.latex is None and flags.markdown is None:
+        raise ValueError("--metrics is of tables for a paper: add --latex or --markdown")
     if flags.names and flags.latex is None and flags.markdown is None and flags.figures is None:
         raise ValueError("--names is of tables and figures for a paper: add --latex, --markdown or --figures")
     if flags.colours and flags.figures is None:

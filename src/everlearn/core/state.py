@@ -219,14 +219,21 @@ def load_into(learner: Learner, state: State) -> None:
         module.load_state_dict(before)
         if isinstance(error, CheckpointError) or not isinstance(error, Exception):
             raise
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise CheckpointError(f"this state can't be loaded: {reason}") from None
+        raise CheckpointError(f"this state can't be loaded: {_reason(error)}") from None
     if None not in (saved, now) and saved != now:
         warnings.warn(
             f"this state was saved with another version of its encoder, {saved!r}; it is now {now!r}, and may give "
             "other vectors for the same samples",
             stacklevel=3,
         )
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, in one line."""
+    if isinstance(error, KeyError):
+        return f"it lacks {error}"
+    first, *more = (str(error) or type(error).__name__).splitlines()
+    return f"{first} {more[0].strip()}" if more and first.endswith(":") else first
 
 
 def _restore(learner: Learner, state: State, meta: dict[str, Any]) -> None:

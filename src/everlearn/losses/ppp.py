@@ -32,7 +32,7 @@ def ppp_loss(
     gradient: Gradient = "released",
     repellor: float = 1.0,
 ) -> Tensor:
-    """The PPP-loss of a batch B, a scalar.
+    """The PPP-loss of a batch B, a scalar; 0 for a batch without samples.
 
     features: unit-length embeddings f of the batch, `[batch, d]`.
     slots: the class of each, as a row of `prototypes`, `[batch]`.
@@ -83,4 +83,4 @@ def ppp_loss(
 
     # Equation 2: the sum of both log-likelihoods, by the size of the batch.
     likelihood = (attracted * valid).sum() + repellor * torch.where(negative, away, 0.0).sum()
-    return -likelihood / valid.sum()
+    return -likelihood / valid.sum().clamp(min=1)

@@ -52,12 +52,28 @@ class FastPath:
         gradient: Gradient = "released",
         repellor: float = 1.0,
     ) -> Tensor:
-        if gradient not in get_args(Gradient):
-            raise ValueError(f"gradient is one of {', '.join(get_args(Gradient))}, not {gradient!r}")
+        _check(slots, prototypes, temperature, pseudo_prototypes, gradient)
         loss: Tensor = _PPPLoss.apply(  # type: ignore[no-untyped-call]
             features, slots, prototypes, temperature, seen, valid, pseudo_prototypes, gradient, repellor
         )
         return loss
+
+
+def _check(slots: Tensor, prototypes: Tensor, temperature: Any, pseudo_prototypes: Any, gradient: Any) -> None:
+    """Raise a ValueError for arguments that would give a wrong number."""
+    if gradient not in get_args(Gradient):
+        raise ValueError(f"gradient is one of {', '.join(get_args(Gradient))}, not {gradient!r}")
+    if not isinstance(pseudo_prototypes, bool):
+        raise ValueError(f"pseudo_prototypes is True or False, not {pseudo_prototypes!r}")
+    if not temperature > 0:
+        raise ValueError(f"temperature is above 0, not {temperature!r}")
+    if slots.device.type == "cpu" and len(slots):  # elsewhere the host would wait
+        least, most = int(slots.min()), int(slots.max())
+        if least < 0 or most >= len(prototypes):
+            raise ValueError(
+                f"slots are rows of the {len(prototypes)} prototypes, 0 to {len(prototypes) - 1}, also where valid is "
+                f"False, not {least if least < 0 else most}"
+            )
 
 
 def fast_path(plain: Callable[..., Tensor]) -> FastPath:
@@ -105,8 +121,9 @@ class _PPPLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, outer):  # type: ignore[no-untyped-def]
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True
+            raise RuntimeError("this form of the PPP-loss has no second derivative: call ppp_loss.plain instead")
         (slope,) = ctx.saved_tensors
         return slope * outer, *[None] * 8
 
@@ -150,9 +167,9 @@ def _value_and_gradient(
     is linear in the batch size.
     """
     batch = len(features)
-    block = max(1, PAIRS[xp is torch] // batch)
+    block = max(1, PAIRS[xp is torch] // max(batch, 1))
     counted = None if valid is None else as_double(valid)
-    size: Any = batch if valid is None else valid.sum()
+    size: Any = max(batch, 1) if valid is None else valid.sum().clip(1)
     options = temperature, pseudo_prototypes, repellor, with_value
     samples = features, slots, prototypes, seen, counted
     if block >= batch:

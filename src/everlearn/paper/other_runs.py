@@ -6,13 +6,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from everlearn.experiments.codec import PREQUENTIAL
 from everlearn.experiments.store import Record
 from everlearn.paper.experiment import Cell, Experiment, Panel
-from everlearn.paper.tables import MeasuredCell, Table
+from everlearn.paper.tables import MeasuredCell, Table, percent
 
 __all__ = ["NAME", "full_column", "full_row", "other_runs"]
 
 NAME = "other-runs"
+TITLES = {
+    "accuracy": "accuracy at the end of the stream, %",
+    PREQUENTIAL: "prequential accuracy, %",
+}
 # What is not an option of a column, and usual values, which the names of columns leave out.
 NOT_IN_COLUMNS = ("learner", "stream", "seed", "settings", "versions")
 USUAL = {"imbalance": None, "batch_size": 10, "scenario": "split", "amount": None}
@@ -35,10 +40,11 @@ def other_runs(records: Sequence[Record], tables: Sequence[Table]) -> list[Table
     for record in _newest(records):
         if record.key not in shown:
             streams.setdefault(record.job["stream"], []).append(record)
-    filled = [_cells(runs) for runs in streams.values()]
-    # The panel of a single stream needs no name.
-    titles = [f"{stream}: accuracy at the end of the stream, %" for stream in streams]
-    titles = titles if len(titles) > 1 else ["Accuracy at the end of the stream, %"]
+    shows = {stream: _metric(runs) for stream, runs in streams.items()}
+    filled = [_cells(runs, shows[stream]) for stream, runs in streams.items()]
+    titles = [f"{stream}: {TITLES[metric]}" for stream, metric in shows.items()]
+    if len(titles) == 1:  # the panel of a single stream needs no name
+        titles = [TITLES[metric].capitalize() for metric in shows.values()]
     panels = tuple(
         Panel(title, "table", None, tuple(measured.cell for measured in cells))
         for title, cells in zip(titles, filled, strict=False)
@@ -47,7 +53,14 @@ def other_runs(records: Sequence[Record], tables: Sequence[Table]) -> list[Table
     return [Table(paper, position, cells) for position, cells in enumerate(filled)]
 
 
-def _cells(records: Sequence[Record]) -> tuple[MeasuredCell, ...]:
+def _metric(records: Sequence[Record]) -> str:
+    """What is shown of the runs on one stream, which may have no samples to evaluate on."""
+    done = [record for record in records if record.error is None]
+    lacks_tests = not percent(done, "accuracy") and percent(done, PREQUENTIAL)
+    return PREQUENTIAL if lacks_tests else "accuracy"
+
+
+def _cells(records: Sequence[Record], metric: str) -> tuple[MeasuredCell, ...]:
     """The cells of the runs on one stream."""
     rows = _labels(
         {full_row(record.job): (record.job["learner"], _settings(record.job)) for record in records}
@@ -64,7 +77,7 @@ def _cells(records: Sequence[Record]) -> tuple[MeasuredCell, ...]:
         runs.sort(key=lambda run: run.job["seed"])
         done = tuple(run for run in runs if run.error is None)
         failed = tuple(run for run in runs if run.error is not None)
-        cells.append(MeasuredCell(Cell(row, column, (), None), done, failed))
+        cells.append(MeasuredCell(Cell(row, column, (), None), done, failed, metric))
     return tuple(cells)
 
 

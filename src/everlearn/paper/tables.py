@@ -24,17 +24,18 @@ QUICK = "-quick"
 class MeasuredCell:
     """A cell of the paper with our runs of it. Accuracies are in percent.
 
-    runs: those that succeeded, by seed. failed: the others.
+    runs: those that succeeded, by seed. failed: the others. metric: what it shows.
     """
 
     cell: Cell
     runs: tuple[Record, ...]
     failed: tuple[Record, ...]
+    metric: str = "accuracy"
 
     @cached_property
     def accuracies(self) -> dict[int, float]:
-        """The accuracy at the end, for each seed."""
-        return percent(self.runs, "accuracy")
+        """The accuracy at the end, or another metric, for each seed."""
+        return percent(self.runs, self.metric)
 
     @cached_property
     def ours(self) -> Summary | None:

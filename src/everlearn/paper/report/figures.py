@@ -211,7 +211,7 @@ def _words(cell: MeasuredCell | None) -> str:
     if cell is None:  # not part of the report
         return ""
     if cell.ours is None:
-        return "not run"
+        return "no accuracy" if cell.runs else "not run"
     spread = f" ± {cell.ours.std:.1f}" if cell.ours.std is not None else ""
     return f"{cell.ours.mean:.1f}{spread}"
 
