@@ -77,6 +77,7 @@ class Transaction:
         "_random_state",
         "_spares",
         "_undo",
+        "_undone",
         "goes_on",
         "last_slopes",
         "norms",
@@ -95,6 +96,7 @@ class Transaction:
         self._spares: list[Tensor] = []  # that hold these contents, and are used again by later transactions
         self._kept: set[int] = set()  # ids of tensors whose content is remembered
         self._committing = False
+        self._undone = False
         self.point_of_no_return: Callable[[], bool] | None = None  # whether a GPU has made the change already
         self.goes_on = False  # whether more happens after a batch; if that fails, the batch is undone, too
         self.undo_before: Transaction | None = None  # a committed one that turned out to have failed
@@ -160,7 +162,9 @@ class Transaction:
         if self._committing or (self.point_of_no_return is not None and self.point_of_no_return()):
             self._finish()
             return
-        self.undo()
+        if not self._undone:  # a second time, it would also take back the undoing of the change before
+            self.undo()
+            self._undone = True
         if self.undo_before is not None:
             self.undo_before.undo()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from everlearn.core.class_means import settle_means
 from everlearn.core.plan import Plan
 from everlearn.core.replay_calibration import fit_calibration
+from everlearn.networks import is_built_in
 from everlearn.randomness import DrawFrom
 from everlearn.training import cuda_graph
 from everlearn.training.cuda_graph import Captured, Graphed
@@ -35,6 +37,7 @@ __all__ = [
     "run_part",
     "settle",
     "tensors_replaced",
+    "watched",
     "weights",
 ]
 
@@ -44,20 +47,26 @@ def make_graphs(learner: Learner) -> Graphed | None:
     if callable(getattr(learner.settings, "augmentation", None)):
         learner.tensors_alone = False  # a user's function may do anything
     capturable = cuda_graph.available(learner.device) and learner.tensors_alone
-    return Captured(learner.learn, FiniteGuard(learner), _with_own_network(learner)) if capturable else None
+    return Captured(learner.learn, FiniteGuard(learner), watched([learner])) if capturable else None
 
 
 def make_part_graphs(learner: Learner) -> dict[str, Captured]:
     """CUDA graphs of the methods in `tensor_parts`, on a GPU."""
     if not cuda_graph.available(learner.device):
         return {}
-    watched = _with_own_network(learner)
-    return {name: Captured(getattr(learner, name), learner=watched) for name in learner.tensor_parts}
+    own = watched([learner])
+    return {name: Captured(getattr(learner, name), watched=own) for name in learner.tensor_parts}
 
 
-def _with_own_network(learner: Learner) -> Learner | None:
-    """The learner, if its network is the user's."""
-    return learner if isinstance(learner.given, nn.Module) else None
+def watched(learners: Sequence[Learner]) -> list[Learner]:
+    """Those of these learners whose network or method is the user's."""
+    return [
+        learner
+        for learner in learners
+        if isinstance(learner.given, nn.Module)
+        or not is_built_in(learner.given)
+        or not type(learner).__module__.startswith("everlearn.")
+    ]
 
 
 def run_part(learner: Learner, name: str, *inputs: Any) -> list[Tensor]:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from everlearn.core.execution import watched
 from everlearn.core.learner import Learner
 from everlearn.core.plan import Plan, plan_shape
 from everlearn.core.setup import add_classes
@@ -176,7 +177,9 @@ class Cohort:
 
     def _run_branches(self, table: Tensor, shapes: Shapes, form: Plan) -> None:
         if shapes not in self._graphs:
-            self._graphs[shapes] = Captured(lambda table: self._branches(table, shapes, form))
+            self._graphs[shapes] = Captured(
+                lambda table: self._branches(table, shapes, form), watched=watched(self.learners)
+            )
         self._graphs[shapes](table)
 
     def _plan(self, run: Run, batch: Batch) -> Plan:

@@ -13,7 +13,15 @@ from everlearn.networks.backbones import (
     to_unit_length,
     truncate,
 )
-from everlearn.networks.catalogue import CNN, ResNet18, check_name, embedding_network, is_own, trunk
+from everlearn.networks.catalogue import (
+    CNN,
+    ResNet18,
+    check_name,
+    embedding_network,
+    is_built_in,
+    is_own,
+    trunk,
+)
 
 __all__ = [
     "CNN",
@@ -26,6 +34,7 @@ __all__ = [
     "as_input",
     "check_name",
     "embedding_network",
+    "is_built_in",
     "is_own",
     "to_unit_length",
     "truncate",

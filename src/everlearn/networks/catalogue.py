@@ -20,7 +20,17 @@ from everlearn.import_names import import_named, is_import_name
 from everlearn.messages import nearest
 from everlearn.networks.backbones import EMBEDDINGS, IDENTITY, MLP, PixelMean, SlimResNet18, last_layer
 
-__all__ = ["CNN", "GROUP", "ResNet18", "check_name", "embedding_network", "is_own", "network_from", "trunk"]
+__all__ = [
+    "CNN",
+    "GROUP",
+    "ResNet18",
+    "check_name",
+    "embedding_network",
+    "is_built_in",
+    "is_own",
+    "network_from",
+    "trunk",
+]
 
 GROUP = "everlearn.networks"  # of entry points
 TIMM = "timm:"
@@ -61,6 +71,11 @@ def is_own(name: str) -> bool:
     return not name.startswith(TIMM) and is_import_name(name)
 
 
+def is_built_in(name: str) -> bool:
+    """Whether a name is of one of the library's own networks."""
+    return name in (*EMBEDDINGS, IDENTITY)
+
+
 def check_name(name: str) -> None:
     """Raise a ValueError for an unknown name, an ImportError for a network of timm if that is not installed."""
     if name.startswith(TIMM):
@@ -70,7 +85,7 @@ def check_name(name: str) -> None:
             raise ValueError(f"timm has no network {kind!r}{close}; `timm.list_models()` lists them")
     elif is_own(name):
         _checked(import_named(name, "network"), name)
-    elif name not in (*EMBEDDINGS, IDENTITY) and not entry_points(group=GROUP, name=name):
+    elif not is_built_in(name) and not entry_points(group=GROUP, name=name):
         known = [*EMBEDDINGS, IDENTITY, *(point.name for point in entry_points(group=GROUP))]
         raise ValueError(
             f"there is no network {name!r}{nearest(name, known)}; or give timm:NAME, module:function or an nn.Module"

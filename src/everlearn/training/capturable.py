@@ -1,25 +1,27 @@
-"""Whether a CUDA graph can capture a user's network, which may do anything."""
+"""Whether a CUDA graph can capture code of the user's, which may do anything."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Watch", "needs_values"]
+__all__ = ["Watch", "are_same", "buffers_of", "needs_values"]
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A context that notes whether the host needs values of the device, and whether a network replaces its buffers.
+    """A context that notes whether the host needs values of the device, and whether networks replace their buffers.
 
     A graph can do neither: the first is an error, and after the second it would go on with the buffers of before.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, networks: Iterable[nn.Module]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._network, self._buffers = network, list(network.buffers())
+        self._networks = list(networks)
+        self._buffers = buffers_of(self._networks)
         self._host_reads = False
 
     @classmethod
@@ -35,16 +37,26 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def can_be_captured(self) -> bool:
         """Whether a graph can do what was done in this context."""
-        now = list(self._network.buffers())
-        same = len(now) == len(self._buffers) and all(map(lambda a, b: a is b, now, self._buffers))
-        return same and not self._host_reads
+        return are_same(self._buffers, buffers_of(self._networks)) and not self._host_reads
+
+
+def buffers_of(networks: Iterable[nn.Module]) -> list[Tensor]:
+    """The buffers of several networks."""
+    return [buffer for network in networks for buffer in network.buffers()]
+
+
+def are_same(tensors: list[Tensor], others: list[Tensor]) -> bool:
+    """Whether these are the same objects."""
+    return len(tensors) == len(others) and all(map(lambda a, b: a is b, tensors, others))
 
 
 def needs_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the host needs values from the device for an operation: for its result, or for the shape of it."""
+    """Whether the host takes part in an operation: by a copy, or since its result or its shape needs values."""
     name = func._schema.name
     if name in ("aten::index", "aten::index_put", "aten::index_put_"):
         return any(part is not None and part.dtype in (torch.bool, torch.uint8) for part in args[1])
-    if name == "aten::_to_copy" and args[0].device.type == "cuda":
-        return kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cpu"
+    if name == "aten::_to_copy" and kwargs.get("device") is not None:
+        return bool(torch.device(kwargs["device"]).type != args[0].device.type)
+    if name == "aten::copy_":
+        return bool(args[0].device.type != args[1].device.type)
     return bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags))

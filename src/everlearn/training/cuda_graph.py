@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import gc
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from everlearn.training.capturable import Watch
+from everlearn.training.capturable import Watch, are_same, buffers_of
 from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.passes import NotFinite
 from everlearn.transaction import Transaction, current, suspended
@@ -57,14 +57,14 @@ class Captured:
     of a refusal in `settle`, before the next batch or prediction, and undoes its own part of the batch. In a
     transaction that goes on after the batch, the host remembers the values of before, and waits.
 
-    learner: the one whose network the function calls, if that is the user's. It may do what no graph can; then all
-    runs are eager.
+    watched: the learners in the function that have code of the user's. It may do what no graph can; then all runs are
+    eager.
     """
 
     def __init__(
-        self, function: Callable[..., Result], guard: FiniteGuard | None = None, learner: Any = None
+        self, function: Callable[..., Result], guard: FiniteGuard | None = None, watched: Sequence[Any] = ()
     ) -> None:
-        self._function, self._guard, self._learner = function, guard, learner
+        self._function, self._guard, self._watched = function, guard, watched
         self._ran: Tensor | None = None  # how often a graph has run, on the device
         self._known_runs = 0  # the same, as far as the host knows
         self._last: Transaction | None = None  # of the batch of the last replay, until it is settled
@@ -73,25 +73,26 @@ class Captured:
     def __getstate__(self) -> dict[str, Any]:
         """A copy captures its own graphs."""
         self.settle()
-        return vars(self) | {"_met": Counter(), "_graphs": {}}
+        return vars(self) | {"_met": Counter(), "_graphs": {}, "_buffers": []}
 
     def forget(self) -> None:
         """Drop all graphs, since the tensors they use were replaced."""
         self._eager = False
         self._met: Counter[Hashable] = Counter()
         self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], Result]] = {}
+        self._buffers: list[Tensor] = []  # of the networks that are watched, in the graphs
 
     def __call__(self, *inputs: Any) -> Result:
         tensors = _tensors(inputs)
         self.settle()
         form = _form(inputs)
         self._met[form] += 1
-        if self._learner is not None and self._met[form] == EAGER_FIRST:
-            with Watch(self._learner.network) as watch:
+        if self._watched and self._met[form] == EAGER_FIRST:
+            with Watch(self._networks()) as watch:
                 done = self._function(*inputs)
             self._eager = self._eager or not watch.can_be_captured()
             return done
-        if self._eager or self._met[form] <= EAGER_FIRST:
+        if self._met[form] <= EAGER_FIRST or self._must_be_eager():
             return self._function(*inputs)
         if form not in self._graphs:
             self._graphs[form] = self._capture(inputs)
@@ -113,6 +114,17 @@ class Captured:
             raise NotFinite
         # The next replay overwrites its own.
         return None if results is None else [result.clone() for result in results]
+
+    def _networks(self) -> list[nn.Module]:
+        return [learner.network for learner in self._watched]
+
+    def _must_be_eager(self) -> bool:
+        """Whether code of the user's does what no graph can, such as replacing a buffer, here or elsewhere."""
+        if self._watched and not self._eager:
+            now = buffers_of(self._networks())
+            self._eager = bool(self._graphs) and not are_same(self._buffers, now)
+            self._buffers = now
+        return self._eager
 
     def _ran_since(self, before: int) -> bool:
         """Whether the device has run a graph since then: an interrupt may come on either side of the launch."""
