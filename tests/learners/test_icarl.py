@@ -231,6 +231,18 @@ def test_it_resumes_bit_identical_within_and_between_tasks(original, stop, tmp_p
 
 
 @both
+def test_a_class_can_be_forgotten_once_the_horizon_is_over(original):
+    learner = small(memory_size=20, original=original)
+    learner.observe(torch.randn(6, 6, generator=torch.Generator().manual_seed(0)), [0, 1, 2] * 2, 0)
+    learner.end_horizon()
+    learner.forget(1)
+    assert learner.classes == [0, 2]
+    assert learner.memory.counts() == {0: 2, 2: 2}
+    learner.observe(torch.randn(4, 6, generator=torch.Generator().manual_seed(1)), [1, 3] * 2, 1)
+    assert learner.classes == [0, 2, 1, 3]
+
+
+@both
 def test_after_a_run_the_last_task_has_exemplars_too(original):
     source = stream("split-digits", seed=0)
     learner = by_name("icarl", source, seed=0, device="cpu", original=original)

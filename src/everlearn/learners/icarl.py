@@ -236,10 +236,10 @@ class ICaRL(Learner):
 
     def forget_class(self, slot: int) -> None:
         """Remove the old logits of its exemplars and of its output, too."""
-        kept = self.memory.samples()[1]
-        stays = torch.tensor([place != slot for place in self.labels.slots(kept)], dtype=torch.bool)
-        others = torch.arange(self._old_logits.shape[1], device=self.device) != slot
-        if len(kept):
+        if len(self._old_logits):
+            kept = self.memory.samples()[1]
+            stays = torch.tensor([place != slot for place in self.labels.slots(kept)], dtype=torch.bool)
+            others = torch.arange(self._old_logits.shape[1], device=self.device) != slot
             self._old_logits = self._old_logits[stays.to(self.device)][:, others]
         super().forget_class(slot)
         if slot < self._known:
