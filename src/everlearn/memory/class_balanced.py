@@ -69,11 +69,14 @@ class BalancedMemory(ReplayMemory):
         if smallest >= count and smallest * len(self._counts) >= count * count:
             entries, slots = draw_with_retries(self._counts, self._quota, count, self._random_integers)
             return self._places[entries], slots
-        intervals = torch.empty(len(self._counts), count).exponential_(generator=self._generator).numpy()
+        most = min(count, self._quota)  # of one class
+        intervals = torch.empty(len(self._counts), most).exponential_(generator=self._generator).numpy()
         times = intervals.cumsum(1)
-        times[np.arange(count) >= self._counts[:, None]] = np.inf
-        first = np.argsort(times, axis=None)[:count]
-        slots, turns = np.divmod(first, count)  # the turns of a class are 0, 1, 2, …
+        times[np.arange(most) >= self._counts[:, None]] = np.inf
+        times = times.ravel()
+        first = np.argpartition(times, count - 1)[:count]
+        first = first[times[first].argsort()]
+        slots, turns = np.divmod(first, most)  # the turns of a class are 0, 1, 2, …
         chosen = choose_distinct(self._counts, slots, turns, self._random_integers(count))
         return self._places[slots * self._quota + chosen], slots
 
