@@ -234,8 +234,8 @@ def test_an_unknown_gradient_is_named():
         ({"temperature": 0.0}, "temperature is above 0, not 0.0"),
         ({"temperature": -1.0}, "temperature is above 0, not -1.0"),
         ({"temperature": math.nan}, "temperature is above 0, not nan"),
-        ({"slots": torch.tensor([0, -1, 2])}, "slots are rows of the 3 prototypes, 0 to 2, .* not -1"),
-        ({"slots": torch.tensor([0, 1, 3])}, "slots are rows of the 3 prototypes, 0 to 2, .* not 3"),
+        ({"slots": torch.tensor([0, -1, 2])}, "slots are rows of prototypes, 0 to 2, .* not -1"),
+        ({"slots": torch.tensor([0, 1, 3])}, "slots are rows of prototypes, 0 to 2, .* not 3"),
         ({"pseudo_prototypes": "released"}, "pseudo_prototypes is True or False, not 'released'"),
     ],
 )

@@ -74,7 +74,11 @@ def test_times_multiplies_settings_and_the_column_comes_last(tmp_path):
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        ("{ networc = 2 }", "times multiplies numbers, not networc = None by 2"),
+        ("{ networc = 2 }", "row 'cope', column 'other': cope has no setting 'networc'; did you mean 'network'"),
+        ("{ memory_size = inf }", "times multiplies by numbers above 0, not memory_size by inf"),
+        ("{ memory_size = nan }", "times multiplies by numbers above 0, not memory_size by nan"),
+        ("{ iterations = 1.05 }", "iterations = 5 times 1.05 is 5 again: set it in settings"),
+        ("{ mixing = 2 }", "mixing = 0.0 times 2 is 0.0 again: set it in settings"),
         ('{ learning_rate = "a" }', "times multiplies numbers, not learning_rate = .* by 'a'"),
         ("3", "times is a table, not 3"),
     ],

@@ -91,9 +91,10 @@ class Folder:
         """Raise a LiveError if the journal is gone, and with it the changes since the last snapshot."""
         journal = self.path / FILE
         if not journal.exists() or not journal.stat().st_size:
+            found = "empty" if journal.exists() else "missing"
             raise LiveError(
-                f"{journal} is {'empty' if journal.exists() else 'missing'}: restore the folder from a backup; if its "
-                "journal is in PostgreSQL, give journal='postgresql://...'"
+                f"{journal} is {found}: restore the folder from a backup; if its journal is in PostgreSQL, give "
+                "journal='postgresql://...'"
             )
 
     def _upgrade_snapshots(self, version: int) -> None:

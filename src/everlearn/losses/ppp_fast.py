@@ -59,7 +59,9 @@ class FastPath:
         return loss
 
 
-def _check(slots: Tensor, prototypes: Tensor, temperature: Any, pseudo_prototypes: Any, gradient: Any) -> None:
+def _check(
+    slots: Tensor, prototypes: Tensor, temperature: Any, pseudo_prototypes: Any, gradient: Any
+) -> None:
     """Raise a ValueError for arguments that would give a wrong number."""
     if gradient not in get_args(Gradient):
         raise ValueError(f"gradient is one of {', '.join(get_args(Gradient))}, not {gradient!r}")
@@ -70,9 +72,9 @@ def _check(slots: Tensor, prototypes: Tensor, temperature: Any, pseudo_prototype
     if slots.device.type == "cpu" and len(slots):  # elsewhere the host would wait
         least, most = int(slots.min()), int(slots.max())
         if least < 0 or most >= len(prototypes):
+            wrong, last = least if least < 0 else most, len(prototypes) - 1
             raise ValueError(
-                f"slots are rows of the {len(prototypes)} prototypes, 0 to {len(prototypes) - 1}, also where valid is "
-                f"False, not {least if least < 0 else most}"
+                f"slots are rows of prototypes, 0 to {last}, also where valid is False, not {wrong}"
             )
 
 
@@ -123,7 +125,9 @@ class _PPPLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("this form of the PPP-loss has no second derivative: call ppp_loss.plain instead")
+            raise RuntimeError(
+                "this form of the PPP-loss has no second derivative: call ppp_loss.plain instead"
+            )
         (slope,) = ctx.saved_tensors
         return slope * outer, *[None] * 8
 

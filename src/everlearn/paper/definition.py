@@ -6,6 +6,7 @@ then of `all`, then the row, then the column. `times` multiplies settings of the
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterator
 from typing import Any
@@ -143,7 +144,11 @@ def cells(panel: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
             for name in ("columns", "times"):
                 values.pop(name, None)
             job = _in_protocol(panel.get("protocol"), values | {"settings": settings})
-            yield row, column, _multiplied(job, times) if times else job
+            try:
+                job = _multiplied(job, times) if times else job
+            except ValueError as error:
+                raise ValueError(f"row {row!r}, column {column!r}: {error}") from None
+            yield row, column, job
 
 
 def _multiplied(values: dict[str, Any], times: dict[str, float]) -> dict[str, Any]:
@@ -154,11 +159,17 @@ def _multiplied(values: dict[str, Any], times: dict[str, float]) -> dict[str, An
     held = settings_in_force(values["learner"], values["stream"], imbalanced, values["settings"])
     products = {}
     for name, factor in times.items():
-        before: Any = held.get(name)
+        if name not in held:
+            raise ValueError(f"{values['learner']} has no setting {name!r}{nearest(name, list(held))}")
+        before: Any = held[name]
         if type(factor) not in (int, float) or type(before) not in (int, float):
             raise ValueError(f"times multiplies numbers, not {name} = {before!r} by {factor!r}")
+        if not 0 < factor < math.inf:
+            raise ValueError(f"times multiplies by numbers above 0, not {name} by {factor!r}")
         product = float(f"{before * factor:.12g}")  # 0.3, not 0.30000000000000004
         products[name] = round(product) if isinstance(before, int) else product
+        if products[name] == before and factor != 1:
+            raise ValueError(f"{name} = {before!r} times {factor!r} is {before!r} again: set it in settings")
     return values | {"settings": values["settings"] | products}
 
 

@@ -119,7 +119,9 @@ def _ours(table: Table, measured: MeasuredCell, best: bool) -> Entry:
         return summary_entry(measured.ours, PAPER_SEEDS, link, best)
     if measured.failed:
         return Entry(f"{len(measured.failed)} failed", link=link, style=("failed", "small"))
-    return Entry("no accuracy" if measured.runs else "not run", link=link if measured.runs else "", style=("small",))
+    return Entry(
+        "no accuracy" if measured.runs else "not run", link=link if measured.runs else "", style=("small",)
+    )
 
 
 def _difference(table: Table, measured: MeasuredCell) -> Entry:
