@@ -79,6 +79,10 @@ def write(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 def read(path: str | os.PathLike[str]) -> State:
     """Read the state in a file, or raise a CheckpointError that says why it can't be read."""
+    if Path(path).is_dir():
+        inside = sorted(each.name for each in Path(path).glob("*.safetensors"))
+        such = f", such as {inside[0]}" if inside else ""
+        raise CheckpointError(f"{os.fspath(path)} is a folder: give a file in it{such}")
     if not Path(path).is_file():
         raise CheckpointError(f"there is no checkpoint at {os.fspath(path)}")
     try:

@@ -175,3 +175,11 @@ def test_what_a_state_lacks_or_has_of_another_shape_is_named():
         with pytest.raises(CheckpointError, match=f"^this state can't be loaded: .*{words}[^\n]*$"):
             learner.load_state_dict(changed)
         assert same_state(state, learner.state_dict())
+
+
+def test_a_folder_is_said_to_be_one(tmp_path):
+    with pytest.raises(CheckpointError, match="is a folder: give a file in it$"):
+        load(tmp_path)
+    (tmp_path / "cope-split-digits-0.safetensors").touch()
+    with pytest.raises(CheckpointError, match="give a file in it, such as cope-split-digits-0.safetensors$"):
+        load(tmp_path)
