@@ -133,7 +133,7 @@ def test_the_command_tunes_prints_and_saves(
         ),
         (
             "tune --search learning_rate=2:1",
-            "a search is name=low:high or name=a,b,c, not 'learning_rate=2:1'",
+            "a search is name=low:high, with low below high, or name=a,b,c; not 'learning_rate=2:1'",
         ),
         ("tune --trials 0", "trials must be a whole number, at least 1, not 0"),
         ("tune --stream split-digit", "there is no stream 'split-digit'; did you mean 'split-digits'"),

@@ -435,7 +435,7 @@ def test_a_rollback_gives_the_state_of_then(live, tmp_path):
         assert live.predict(batch(0)[0]) == live.snapshot(position).predict(batch(0)[0])
     with pytest.raises(ValueError, match=f"position 0 can't be restored: the journal goes from {older} to"):
         live.rollback(0)
-    with pytest.raises(ValueError, match="a position is a whole number, not 'x'"):
+    with pytest.raises(ValueError, match="a position is a whole number, 0 or above, not 'x'"):
         live.rollback("x")
     teach(live, range(older, 11))
     with open_live(copy_as_killed(live, tmp_path / "killed")) as again:

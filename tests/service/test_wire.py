@@ -92,6 +92,7 @@ def test_a_safetensors_body_of_another_type_is_refused():
         (b"{", "not valid JSON"),
         (b'{"x": [[1, 2], [3]]}', "samples of one shape"),
         (b'{"x": [["a"]]}', "samples of one shape"),
+        (b'{"x": [[1, null]]}', "x has a null: fill it in"),
         (b'{"x": [[NaN]]}', "NaN is not a number"),
         (b'{"x": ' + b"[" * 100_000, "not valid JSON"),
     ],

@@ -288,7 +288,7 @@ class Live:
         The journal reaches back to the older of two snapshots, and never behind a `delete`.
         """
         if not is_whole(position, least=0):
-            raise ValueError(f"a position is a whole number, not {shortened(position)}")
+            raise ValueError(f"a position is a whole number, 0 or above, not {shortened(position)}")
         self._between_changes(lambda: self._roll_back(int(position)))
 
     def _roll_back(self, position: int) -> None:

@@ -205,7 +205,8 @@ def _from_json(content: bytes, known: Collection[str] | None) -> dict[str, Any]:
 
 def _check_kind(x: NDArray[Any]) -> None:
     if x.dtype.kind not in KINDS:
-        raise WireError(NO_SAMPLES)
+        has_null = x.dtype.kind == "O" and any(value is None for value in x.flat)
+        raise WireError("x has a null: fill it in, or leave the sample out" if has_null else NO_SAMPLES)
 
 
 def as_samples(x: NDArray[Any], takes_bytes: bool) -> NDArray[Any]:
