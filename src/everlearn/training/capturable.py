@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Watch", "are_same", "buffers_of", "needs_values"]
+__all__ = ["Watch", "are_same", "buffers_of", "modules_with_buffers", "needs_values"]
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -21,7 +21,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, networks: Iterable[nn.Module]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._networks = list(networks)
-        self._buffers = buffers_of(self._networks)
+        self._buffers = buffers_of(modules_with_buffers(self._networks))
         self._host_reads = False
 
     @classmethod
@@ -37,15 +37,21 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def can_be_captured(self) -> bool:
         """Whether a graph can do what was done in this context."""
-        return are_same(self._buffers, buffers_of(self._networks)) and not self._host_reads
+        now = buffers_of(modules_with_buffers(self._networks))
+        return are_same(self._buffers, now) and not self._host_reads
 
 
-def buffers_of(networks: Iterable[nn.Module]) -> list[Tensor]:
-    """The buffers of several networks."""
-    return [buffer for network in networks for buffer in network.buffers()]
+def modules_with_buffers(networks: Iterable[nn.Module]) -> list[nn.Module]:
+    """The modules in several networks that have buffers of their own."""
+    return [module for network in networks for module in network.modules() if module._buffers]
 
 
-def are_same(tensors: list[Tensor], others: list[Tensor]) -> bool:
+def buffers_of(modules: Iterable[nn.Module]) -> list[Tensor | None]:
+    """Their own buffers."""
+    return [buffer for module in modules for buffer in module._buffers.values()]
+
+
+def are_same(tensors: list[Tensor | None], others: list[Tensor | None]) -> bool:
     """Whether these are the same objects."""
     return len(tensors) == len(others) and all(map(lambda a, b: a is b, tensors, others))
 

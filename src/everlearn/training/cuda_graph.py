@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from everlearn.training.capturable import Watch, are_same, buffers_of
+from everlearn.training.capturable import Watch, are_same, buffers_of, modules_with_buffers
 from everlearn.training.finite_guard import FiniteGuard
 from everlearn.training.passes import NotFinite
 from everlearn.transaction import Transaction, current, suspended
@@ -73,14 +73,16 @@ class Captured:
     def __getstate__(self) -> dict[str, Any]:
         """A copy captures its own graphs."""
         self.settle()
-        return vars(self) | {"_met": Counter(), "_graphs": {}, "_buffers": []}
+        return vars(self) | {"_met": Counter(), "_graphs": {}, "_with_buffers": [], "_buffers": []}
 
     def forget(self) -> None:
         """Drop all graphs, since the tensors they use were replaced."""
         self._eager = False
         self._met: Counter[Hashable] = Counter()
         self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], Result]] = {}
-        self._buffers: list[Tensor] = []  # of the networks that are watched, in the graphs
+        # Of the networks that are watched: the modules with buffers, and the buffers that are in the graphs.
+        self._with_buffers: list[nn.Module] = []
+        self._buffers: list[Tensor | None] = []
 
     def __call__(self, *inputs: Any) -> Result:
         tensors = _tensors(inputs)
@@ -121,7 +123,9 @@ class Captured:
     def _must_be_eager(self) -> bool:
         """Whether code of the user's does what no graph can, such as replacing a buffer, here or elsewhere."""
         if self._watched and not self._eager:
-            now = buffers_of(self._networks())
+            if not self._graphs:
+                self._with_buffers = modules_with_buffers(self._networks())
+            now = buffers_of(self._with_buffers)
             self._eager = bool(self._graphs) and not are_same(self._buffers, now)
             self._buffers = now
         return self._eager
