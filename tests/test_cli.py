@@ -176,7 +176,7 @@ MISTAKES = {
     "imbalance must be one of the tasks 1 to 5 of split-digits, not 9": ["run", "--imbalance", "9"],
     "momentum must be between 0 and 1, not 2.0": ["run", "--momentum", "2"],
     "every is a number of batches of at least 1": ["run", "--every", "0"],
-    "a memory of 3 has no room for an exemplar of each of 4 classes": ["run", "--memory-size", "3"],
+    "a memory of 3 has no room for an exemplar of each of 10 classes": ["run", "--memory-size", "3"],
     "everlearn data fetch mnist": ["run", "--stream", "split-mnist", "--data-dir", "/nowhere"],
     "there is no option --momentm; did you mean --momentum?": ["run", "--momentm", "0.9"],
     "--momentum takes a number, not 'much'": ["run", "--momentum", "much"],

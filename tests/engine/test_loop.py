@@ -331,3 +331,12 @@ def test_memory_does_not_grow_with_the_length_of_the_stream():
     samples, measured, ratio = words.split()
     assert (int(samples), int(measured)) == (200_000, 29)
     assert float(ratio) < 1.02
+
+
+def test_a_memory_with_too_little_room_for_the_classes_of_a_stream_is_refused_before_anything_is_learnt():
+    source = stream("split-digits", seed=0)
+    small = learner("cope", stream=source, seed=0, memory_size=9)
+    with pytest.raises(ValueError, match="^a memory of 9 has no room for an exemplar of each of 10 classes$"):
+        run(small, source)
+    assert small.classes == []
+    assert run(small, source, samples=20).samples == 20  # of two classes

@@ -188,7 +188,7 @@ def test_a_failed_run_is_recorded_with_its_error_and_settings():
     job = Job("cope", "split-digits", 0, device="cpu", settings={"memory_size": 3})
     run = record(job, attempt(job))
     assert run.result is None
-    assert "a memory of 3 has no room for an exemplar of each of 4 classes" in run.error
+    assert "a memory of 3 has no room for an exemplar of each of 10 classes" in run.error
     assert run.settings["memory_size"] == 3
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from everlearn.core.learner import Learner
 from everlearn.core.row_selection import counts, labels_of
+from everlearn.core.validation import check_room
 from everlearn.engine.arrivals import Arrival, Arrivals
 from everlearn.engine.checkpoints import RunCheckpoint
 from everlearn.engine.clock import Clock
@@ -100,6 +101,8 @@ class Run:
         self.task_inference = Novelty() if options.infer == "novelty" else None
         self.clock = options.clock
         self.limit = options.samples
+        if self.limit is None and self.stream.classes is not None:
+            check_room(learner, len({*learner.classes, *self.stream.classes}))
         self.progress: Progress = options.progress or (lambda samples: None)
         self.evaluator = options.evaluator or Evaluator()
         if self.paradigm is not None and self.paradigm.evaluator_gets_t:
