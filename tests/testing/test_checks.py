@@ -1,218 +1,65 @@
 """The checks of a learner: each fails for a learner that breaks its promise, and for no other reason."""
 
+import ast
 import json
+from pathlib import Path
 
 import pytest
 import torch
+from broken_learners import BROKEN, Gambling, LacksKey, NewSum, ReadsEagerly, SumInPlace
 from torch import nn
 
-from everlearn import Finetune
+from everlearn import CoPE, Finetune, testing
 from everlearn.cli import main
 from everlearn.learners.reservoir import Reservoir
-from everlearn.memory.reservoir import ReservoirMemory
 from everlearn.testing import CHECKS, Subject, check_learner
 
+BY_NAME = {check.__name__: check for check in CHECKS}
 
-class Closed(Reservoir):
-    """Has room for twenty classes."""
 
-    def open_classes(self, classes):
-        if classes > 20:
-            raise IndexError("no room")
-        super().open_classes(classes)
+@pytest.mark.parametrize(("check", "kind", "said"), BROKEN)
+def test_a_learner_that_breaks_a_promise_fails_its_check(check, kind, said):
+    with pytest.raises((AssertionError, IndexError, ValueError), match=said):
+        BY_NAME[check](Subject(kind))
 
 
-class Guessing(Reservoir):
-    """Predicts a label of its own."""
+def test_every_check_has_a_learner_that_fails_it():
+    assert {check for check, _, _ in BROKEN} == BY_NAME.keys()
 
-    def predict(self, x):
-        return ["?" for _ in super().predict(x)]
 
-
-class Overconfident(Reservoir):
-    """Its probabilities sum to more than 1."""
-
-    def predict_proba(self, x):
-        return super().predict_proba(x) * 2
-
-
-class Eager(Reservoir):
-    """Predicts before anything was learnt."""
-
-    def predict(self, x):
-        return super().predict(x) if self.classes else [0] * len(x)
-
-
-class Gambling(Reservoir):
-    """Draws from the global generator."""
-
-    def step(self, x, slots, *replay):
-        super().step(x + torch.rand(1), slots, *replay)
-
-
-class Restless(Reservoir):
-    """Moves its weights when it is asked."""
-
-    def scores(self, x):
-        with torch.no_grad():
-            self.parameters[0].mul_(1.5)
-        return super().scores(x)
-
-
-class Forgetful(Reservoir):
-    """Counts its steps, which change what it learns, and does not save the number."""
-
-    steps = 0
-
-    def step(self, x, slots, *replay):
-        self.steps += 1
-        super().step(x * self.steps, slots, *replay)
-
-
-class Sum(Reservoir):
-    """Adds up its samples; `ways` says how it does so."""
-
-    def install(self, network, features):
-        super().install(network, features)
-        self.total = torch.zeros(1)
-
-    def step(self, x, slots, *replay):
-        super().step(x, slots, *replay)
-        self.add(x.sum())
-
-    def extra_state(self):
-        held = {} if self.network is None else {"total": self.total.clone()}
-        return super().extra_state() | held
-
-    def restore_extra(self, state):
-        super().restore_extra(state)
-        if self.network is not None:
-            self.total = state["total"].clone()
-
-
-class NewSum(Sum):
-    """Replaces its tensor, as it should."""
-
-    def add(self, value):
-        self.total = self.total + value
-
-
-class SumInPlace(Sum):
-    """Changes its tensor in place, so that nothing can undo it."""
-
-    def add(self, value):
-        self.total += value
-
-
-class Hasty(Reservoir):
-    """Counts a batch before it is checked."""
-
-    def observe(self, x, y, t=None, sample_weight=None):
-        self.batches += 1
-        super().observe(x, y, t, sample_weight)
-
-
-class Hoarder(Reservoir):
-    """Stores what it revisits."""
-
-    def plan(self, labels, keep=True):
-        return super().plan(labels, True)
-
-
-class Clinging(Reservoir):
-    """Keeps the exemplars of a class that is forgotten."""
-
-    def forget_class(self, slot):
-        self.head.forget(slot)
-
-
-class Thief(Reservoir):
-    """Changes the learner that it takes in."""
-
-    def merge_from(self, other, slots):
-        super().merge_from(other, slots)
-        with torch.no_grad():
-            other.parameters[0].mul_(2)
-
-
-class Shared(Reservoir):
-    """Moves its predictions by what it has seen, and shares that with its snapshots."""
-
-    def install(self, network, features):
-        super().install(network, features)
-        self.seen = torch.zeros(1)
-
-    def step(self, x, slots, *replay):
-        super().step(x, slots, *replay)
-        self.seen += len(x)
-
-    def scores(self, x):
-        scores = super().scores(x)
-        return scores * self.seen
-
-
-class Tied(Reservoir):
-    """Shares its weights and its memory with its copies."""
-
-    def __copy__(self):
-        other = object.__new__(type(self))
-        vars(other).update(vars(self))
-        return other
-
-
-class Approximate(Reservoir):
-    """Tells its memory in kilobytes."""
-
-    def footprint(self):
-        return {part: size / 1000 for part, size in super().footprint().items()}
-
-
-class Floating(Reservoir):
-    """Gives its exemplars as floats."""
-
-    class Memory(ReservoirMemory):
-        def samples(self):
-            x, labels = super().samples()
-            return x.float(), labels
-
-
-BROKEN = {
-    "many_classes": Closed,
-    "labels_of_any_kind": Guessing,
-    "probabilities": Overconfident,
-    "before_the_first_label": Eager,
-    "same_seed": Gambling,
-    "prediction_changes_nothing": Restless,
-    "resuming": Forgetful,
-    "failing_step": SumInPlace,
-    "bad_batches": Hasty,
-    "revisiting": Hoarder,
-    "forgetting": Clinging,
-    "merging": Thief,
-    "snapshots": Shared,
-    "copying": Tied,
-    "bounded_memory": Approximate,
-    "bytes_stay_bytes": Floating,
-}
-
-for kind in [*BROKEN.values(), NewSum]:
-    kind.name = kind.__name__.lower()
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_a_learner_that_breaks_a_promise_fails_its_check(check):
-    with pytest.raises((AssertionError, IndexError, ValueError)):
-        check(Subject(BROKEN[check.__name__]))
-
-
-@pytest.mark.parametrize("kind", [Reservoir, NewSum, Finetune])
+@pytest.mark.parametrize("kind", [Reservoir, NewSum, Finetune, ReadsEagerly])
 def test_a_learner_that_keeps_them_passes(kind):
     check_learner(kind)
+
+
+def test_what_rejects_samples_or_embeds_them_as_they_are_passes():
+    check_learner(CoPE, "identity")
+    check_learner(CoPE, unknown=0.05)
+
+
+def test_python_does_not_skip_a_check_when_it_optimises():
+    for file in Path(testing.__file__).parent.glob("*.py"):
+        assert not [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Assert)]
+
+
+def test_the_global_generator_is_as_before():
+    before = torch.get_rng_state()
+    check_learner(Reservoir)
+    with pytest.raises(AssertionError, match="draws from the global generator"):
+        check_learner(Gambling)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_first_broken_promise_is_raised_with_the_class_and_the_part():
     with pytest.raises(AssertionError, match=r"SumInPlace: A step that fails .* changed the state: total"):
         check_learner(SumInPlace)
+
+
+def test_an_error_is_raised_with_its_type_and_its_place():
+    with pytest.raises(
+        AssertionError, match=r"KeyError: 'means' \(.*broken_learners.py, line \d+, in step\)"
+    ):
+        check_learner(LacksKey)
 
 
 def test_a_network_of_ones_own_is_made_anew_for_each_check():
@@ -226,20 +73,38 @@ def test_a_network_of_ones_own_is_made_anew_for_each_check():
     assert len(made) > 20
 
 
-def test_a_setting_reaches_the_learner():
-    with pytest.raises(AssertionError, match="learning_rate must be above 0, not -1"):
-        check_learner(Reservoir, learning_rate=-1)
+@pytest.mark.parametrize(
+    ("arguments", "settings", "said"),
+    [
+        ((Reservoir,), {"learning_rate": -1}, "learning_rate must be above 0, not -1"),
+        (
+            (Reservoir,),
+            {"learning_rat": 1},
+            "Reservoir has no setting 'learning_rat'; did you mean 'learning",
+        ),
+        ((Finetune,), {"memory_size": 10}, "Finetune has no setting 'memory_size'"),
+        (("reservoir",), {}, "takes the class of a learner, not 'reservoir'"),
+        ((Reservoir(),), {}, "the class of a learner, not an object of Reservoir: give Reservoir itself"),
+        ((nn.Linear,), {}, "takes a subclass of everlearn.Learner that sets `name`, not Linear"),
+        ((Reservoir, nn.Linear(6, 4)), {}, "a function that makes a module, .* not an object of Linear"),
+        ((Reservoir, lambda: 3), {}, "a network is a name or an nn.Module, not 3"),
+        ((Reservoir, "cnn"), {}, "cnn takes images"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_the_start(arguments, settings, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        check_learner(*arguments, **settings)
 
 
 def test_the_command_lists_every_promise_and_fails_if_one_is_broken(capsys):
-    assert main(["check", "test_checks:Hoarder"]) == 1
+    assert main(["check", "broken_learners:Hoarder"]) == 1
     printed = capsys.readouterr().out
     assert "✓ Prediction changes nothing.\n" in printed
     assert (
         "✗ A batch that is revisited is neither stored nor counted.\n  revisit changed the state: memory."
         in printed
     )
-    assert f"test_checks:Hoarder: {len(CHECKS) - 1} kept, 1 broken, 0 that do not apply" in printed
+    assert f"broken_learners:Hoarder: {len(CHECKS) - 1} kept, 1 broken, 0 that do not apply" in printed
 
 
 def test_the_command_as_json(capsys):
@@ -256,13 +121,64 @@ def test_the_command_as_json(capsys):
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("LacksKey", "KeyError: 'means' ("),
+        ("BareAssert", "AssertionError ("),
+        ("Closed", "IndexError: no room ("),
+    ],
+)
+def test_an_error_in_ones_own_code_is_shown_with_its_place(name, said, capsys):
+    assert main(["check", f"broken_learners:{name}", "--json"]) == 1
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    for why in (check["why"] for check in checks if check["kept"] is False):
+        assert why.startswith(said) and "broken_learners.py, line " in why
+
+
+def test_traceback_shows_all_calls(capsys):
+    for words, shown in (([], False), (["--traceback"], True)):
+        assert main(["check", "broken_learners:Closed", *words]) == 1
+        calls = 'raise IndexError("no room")\nIndexError: no room\n'
+        assert (calls in capsys.readouterr().err) == shown
+
+
+def test_a_network_of_ones_own_by_name(capsys):
+    assert main(["check", "reservoir", "--network", "broken_learners:small_network"]) == 0
+    assert "– Images of bytes are kept as bytes.\n  its network is your own" in capsys.readouterr().out
+
+
+def test_a_setting_is_read_by_its_type(capsys):
+    words = ["hidden=8", "learning_rate=1e-2", "unknown=none", "mirrored=false", "augmentation=none"]
+    assert main(["check", "reservoir", "--set", *words]) == 0
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["copee"], "there is no learner 'copee'; did you mean 'cope'?"),
         (["cope", "--set", "hidden=-3"], "hidden must be at least 1, not -3"),
+        (
+            ["cope", "--set", "hidden=8:16"],
+            "--set takes NAME=VALUE, not 'hidden=8:16': hidden is a whole number",
+        ),
+        (
+            ["cope", "--set", "hidden=8,16"],
+            "--set takes NAME=VALUE, not 'hidden=8,16': hidden is a whole number",
+        ),
+        (
+            ["cope", "--set", "blend=maybe"],
+            "--set takes NAME=VALUE, not 'blend=maybe': blend is True or False",
+        ),
+        (["cope", "--set", "hidden"], "--set takes NAME=VALUE, not 'hidden'\n"),
+        (["cope", "--set", "hiden=3"], "cope has no setting 'hiden'; did you mean 'hidden'?"),
         (["cope", "--network", "mpl"], "there is no network 'mpl'; did you mean 'mlp'?"),
+        (["cope", "--network", "cnn"], "cnn takes images of shape"),
+        (["cope+", "--set", "turned=0.5"], "the setting `turned` takes images"),
+        (["cope", "--network", "broken_learners:Hoarder"], "must return an nn.Module, not Hoarder"),
+        (["broken_learners:OneSample"], "ValueError: one sample at a time ("),
     ],
 )
 def test_a_mistake_is_one_sentence(words, said, capsys):
     assert main(["check", *words]) == 2
-    assert said in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1 and not printed.out

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextvars import ContextVar
 from importlib import import_module
 
 import everlearn
 from everlearn.messages import nearest
 from everlearn.user_code import place_in_user_code
 
-__all__ = ["main"]
+__all__ = ["SHOWS_CALLS", "main"]
 
 # Each is a module here with a function `command`, imported when it is used.
 COMMANDS = (
@@ -28,6 +29,7 @@ COMMANDS = (
 )
 
 TRACEBACK = "--traceback"  # with any command
+SHOWS_CALLS = ContextVar(TRACEBACK, default=False)
 # Errors that say in a sentence what is wrong. Others are defects of ours, unless the user's own code raised them.
 MISTAKES = (OSError, ValueError, TypeError, RuntimeError, ImportError)
 
@@ -69,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code. A mistake of the user gives one sentence and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     traceback = TRACEBACK in words
+    SHOWS_CALLS.set(traceback)
     words = [word for word in words if word != TRACEBACK]
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help(), end="")

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Annotated
+import traceback
+from collections.abc import Sequence
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from everlearn.cli import SHOWS_CALLS
 from everlearn.cli.flags import in_one_sentence
+from everlearn.core.settings import TYPE_NAMES, Settings, settings_types
+from everlearn.messages import either, nearest
 
 if TYPE_CHECKING:
     from everlearn.testing import Outcome
@@ -38,14 +44,14 @@ def command(words: list[str]) -> int:
     """Run all checks; returns 1 if a promise is not kept."""
     from rich.console import Console
 
-    from everlearn.experiments.search_space import parse_space
     from everlearn.learners import find
-    from everlearn.testing import SMALL, Subject, outcomes
+    from everlearn.testing import outcomes
+    from everlearn.testing.samples import subject_of
 
     flags = in_one_sentence(lambda: tyro.cli(CheckFlags, args=words, prog="everlearn check"))
-    given = {name: choice.options[0] for name, choice in parse_space(flags.learner, flags.set).items()}
-    subject = Subject(find(flags.learner), flags.network, {**SMALL} | given)
-    subject.make()  # wrong settings are a mistake, not a promise that is broken
+    kind = find(flags.learner)
+    # Wrong options are a mistake, not a promise that is broken.
+    subject = subject_of(kind, flags.network, _settings(flags.learner, kind.Settings, flags.set))
     console = Console(highlight=False)
     done: list[Outcome] = []
     for outcome in outcomes(subject):
@@ -53,8 +59,10 @@ def command(words: list[str]) -> int:
         if not flags.json:
             mark = "[red]✗[/]" if outcome.failure else ("–" if outcome.reason else "[green]✓[/]")
             console.print(f"{mark} {outcome.promise}", soft_wrap=True)
-            if outcome.failure or outcome.reason:
-                console.print(f"  {_said(outcome)}", markup=False, soft_wrap=True)
+            if outcome.why:
+                console.print(f"  {outcome.why}", markup=False, soft_wrap=True)
+        if outcome.failure and SHOWS_CALLS.get():
+            traceback.print_exception(outcome.failure)
     broken = [outcome for outcome in done if outcome.failure]
     if flags.json:
         print(json.dumps({"learner": flags.learner, "checks": [_as_json(outcome) for outcome in done]}))
@@ -65,15 +73,40 @@ def command(words: list[str]) -> int:
     return 1 if broken else 0
 
 
-def _said(outcome: Outcome) -> str:
-    """Why it is broken, or does not apply, in one line."""
-    failure = outcome.failure
-    if failure is None:
-        return outcome.reason or ""
-    said = str(failure) if isinstance(failure, AssertionError) else f"{type(failure).__name__}: {failure}"
-    return " ".join(said.split())
+def _settings(learner: str, settings: type[Settings], words: Sequence[str]) -> dict[str, Any]:
+    """The settings in words such as `hidden=8`.
+
+    >>> _settings("cope", Settings, ["hidden=8", "learning_rate=1e-2", "unknown=none"])
+    {'hidden': 8, 'learning_rate': 0.01, 'unknown': None}
+    """
+    types, known = settings_types(settings), list(settings.__dataclass_fields__)  # type: ignore[arg-type]
+    values = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if not name or not text:
+            raise ValueError(f"--set takes NAME=VALUE, not {word!r}")
+        if name not in known:
+            raise ValueError(f"{learner} has no setting {name!r}{nearest(name, known)}")
+        try:
+            values[name] = _value(text, types.get(name, (str,)))
+        except ValueError:
+            expected = either([TYPE_NAMES[kind] for kind in types[name]])
+            raise ValueError(f"--set takes NAME=VALUE, not {word!r}: {name} is {expected}") from None
+    return values
+
+
+def _value(text: str, types: tuple[type, ...]) -> Any:
+    """The text as one of these types; a ValueError if it is none of them."""
+    if NoneType in types and (text == "None" or (text == "none" and str not in types)):
+        return None
+    if bool in types and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float, str):
+        if kind in types:
+            return kind(text)
+    raise ValueError
 
 
 def _as_json(outcome: Outcome) -> dict[str, object]:
     kept = False if outcome.failure else (None if outcome.reason else True)
-    return {"promise": outcome.promise, "kept": kept, "why": _said(outcome) or None}
+    return {"promise": outcome.promise, "kept": kept, "why": outcome.why}

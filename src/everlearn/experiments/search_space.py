@@ -63,7 +63,9 @@ def _choice(word: str, values: str, types: tuple[Any, ...]) -> Choice:
             raise ValueError
         return Choice(options)
     except ValueError:
-        raise ValueError(f"a search is name=low:high, with low below high, or name=a,b,c; not {word!r}") from None
+        raise ValueError(
+            f"a search is name=low:high, with low below high, or name=a,b,c; not {word!r}"
+        ) from None
 
 
 def _value(text: str, types: tuple[Any, ...]) -> Any:

@@ -80,7 +80,7 @@ class RanPAC(FixedFeatureLearner):
         self._waiting = torch.cat([before, random]), torch.cat([which, held])
         grown = self._samples() >= max(GROWTH * self._chosen_at, FIRST)
         if grown or len(self._waiting[1]) >= BLOCK:
-            self._grams, self._waiting = self._all_grams(), (random[:0], held[:0])
+            self._grams, self._waiting = self._all_grams(), (random[:0].clone(), held[:0].clone())
         if grown:
             self._ridge, self._chosen_at = self._best_ridge(), self._samples()
 
@@ -183,7 +183,7 @@ class RanPAC(FixedFeatureLearner):
         assert self._held_out is not None
         self._held_out.merge(other._held_out, slots)
         self._grams = self._all_grams() + other._all_grams().to(self.device)
-        self._waiting = self._waiting[0][:0], self._waiting[1][:0]
+        self._waiting = self._waiting[0][:0].clone(), self._waiting[1][:0].clone()
         self._ridge, self._chosen_at = self._best_ridge(), self._samples()
 
     def changing_parts(self) -> list[object]:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from everlearn.checkpoint import State
 from everlearn.core.learner import Learner
 from everlearn.memory.labels import Label
+from everlearn.messages import nearest
+from everlearn.networks import is_own
 from everlearn.randomness import DrawFrom
 
-__all__ = ["SMALL", "Subject", "assert_same_state", "batches", "teach"]
+__all__ = [
+    "SMALL",
+    "Subject",
+    "batches",
+    "random_numbers_restored",
+    "revisit",
+    "samples",
+    "subject_of",
+    "teach",
+    "teach_all",
+]
 
 # Settings that make a learner small, where it has them.
 SMALL = MappingProxyType({"hidden": 16, "embedding": 8, "memory_size": 30, "iterations": 2})
@@ -32,24 +44,57 @@ def batches(
         yield torch.randn(size, 6, generator=generator) + centres, y
 
 
+def samples(count: int, seed: int = 0) -> Tensor:
+    """Gaussian samples around zero, `[count, 6]`."""
+    return torch.randn(count, 6, generator=torch.Generator().manual_seed(seed))
+
+
 def teach(learner: Learner, x: Any, y: Any, t: int = 0) -> None:
     """Observe a batch, with its task if the learner needs it."""
     learner.observe(x, y, t if "t" in learner.needs else None)
 
 
+def teach_all(learner: Learner) -> None:
+    """Observe six batches, in tasks of two."""
+    for i, (x, y) in enumerate(batches()):
+        teach(learner, x, y, i // 2)
+
+
+def revisit(learner: Learner, x: Any, y: Any, t: int = 0) -> None:
+    """Revisit a batch, with its task if the learner needs it."""
+    learner.revisit(x, y, t if "t" in learner.needs else None)
+
+
+@contextmanager
+def random_numbers_restored() -> Iterator[None]:
+    """A context in which torch's global generator begins at the same place, and after which it is as before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        yield
+
+
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A learner to check: its class, its network, and the settings that differ from its defaults."""
+    """A learner to check: its class, its network, and settings beside those that make it small."""
 
     kind: type[Learner]
     network: str | Callable[[], nn.Module] = "mlp"
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=lambda: SMALL)
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def make(self, seed: int = 0, **settings: Any) -> Learner:
-        """A new one; settings that it doesn't have are left out."""
-        fields = self.kind.Settings.__dataclass_fields__
-        chosen = {key: value for key, value in ({**self.settings} | settings).items() if key in fields}
+        """A new one. Those of SMALL and of the arguments that it doesn't have are left out."""
+        small = dict(SMALL)
+        if self.network == "identity":
+            del small["embedding"]  # which is the sample as it is
+        fields, may_lack = self.kind.Settings.__dataclass_fields__, SMALL.keys() | settings.keys()
+        wanted = {**small, **self.settings, **settings}
+        chosen = {name: value for name, value in wanted.items() if name in fields or name not in may_lack}
         return self.kind(self.new_network(), seed=seed, device="cpu", **chosen)
+
+    @property
+    def network_is_own(self) -> bool:
+        """Whether its network is none of the library's."""
+        return not isinstance(self.network, str) or is_own(self.network)
 
     def new_network(self) -> str | nn.Module:
         """The name of the network; or a new one, whose weights are the same each time."""
@@ -61,20 +106,39 @@ class Subject:
     def taught(self, **settings: Any) -> Learner:
         """A new one that has observed some batches."""
         learner = self.make(**settings)
-        for i, (x, y) in enumerate(batches()):
-            teach(learner, x, y, i // 2)
+        teach_all(learner)
         return learner
 
 
-def assert_same_state(before: State, after: State, what: str) -> None:
-    """Raise an AssertionError that names the parts of the state that differ. what: the call between the two."""
-    parts = [
-        key for key in sorted(before.keys() | after.keys()) if not _same(before.get(key), after.get(key))
-    ]
-    assert not parts, f"{what} changed the state: {', '.join(parts)}"
+def subject_of(kind: Any, network: Any, settings: Mapping[str, Any]) -> Subject:
+    """The subject that a user describes; raises a TypeError or ValueError if it can't observe a first batch."""
+    if not isinstance(kind, type):
+        hint = "" if not isinstance(kind, Learner) else f": give {type(kind).__name__} itself"
+        raise TypeError(f"a check takes the class of a learner, not {_short(kind)}{hint}")
+    if not (issubclass(kind, Learner) and hasattr(kind, "name")):
+        raise TypeError(
+            f"a check takes a subclass of everlearn.Learner that sets `name`, not {kind.__name__}"
+        )
+    if isinstance(network, nn.Module) or not (isinstance(network, str) or callable(network)):
+        raise TypeError(
+            "network is a name or a function that makes a module, since each check needs its own; not "
+            + _short(network)
+        )
+    known = list(kind.Settings.__dataclass_fields__)
+    for name in settings:
+        if name not in known:
+            raise TypeError(f"{kind.__name__} has no setting {name!r}{nearest(name, known)}")
+    subject = Subject(kind, network, settings)
+    learner = subject.make()
+    try:
+        with random_numbers_restored():
+            teach(learner, *next(batches()))
+    except ValueError:
+        raise
+    except Exception:
+        pass  # no mistake in the options: the checks tell what the learner does wrong
+    return subject
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
-    return type(one) is type(other) and bool(one == other)
+def _short(thing: object) -> str:
+    return repr(thing) if isinstance(thing, str | int | float) else f"an object of {type(thing).__name__}"
