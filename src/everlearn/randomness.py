@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from everlearn.torch_modes import OperationMode
 
 __all__ = ["DrawFrom", "on_cpu"]
 
 
-class DrawFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class DrawFrom(OperationMode):
     """A context in which CPU random numbers of this thread come from the given generator by default.
 
     So dropout, or the initialisation of a layer, neither depends on other random draws nor affects them.
@@ -31,11 +32,6 @@ class DrawFrom(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.generator, self.drawn = generator, False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled in here; otherwise torch would import its compiler, which takes a second."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -11,10 +11,20 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["TorchModes", "keeping_modes", "without_gradients"]
+__all__ = ["OperationMode", "TorchModes", "keeping_modes", "without_gradients"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context that sees every operation of torch. Subclasses define `__torch_dispatch__`."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled in here; otherwise torch would import its compiler, which takes seconds."""
+        return False
 
 
 class TorchModes:

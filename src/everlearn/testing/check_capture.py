@@ -9,11 +9,10 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from everlearn.testing.requirements import BrokenPromise
 from everlearn.testing.samples import Subject, teach_all
-from everlearn.training.capturable import needs_values
+from everlearn.training.capturable import HostReads
 
 __all__ = ["host_reads"]
 
@@ -36,21 +35,12 @@ def host_reads(subject: Subject) -> str | None:
     return None
 
 
-class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watched(HostReads):  # type: ignore[no-untyped-call]
     """A context in which a learner may not use operations for which the host needs the values of a tensor."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled in here; otherwise torch would import its compiler, which takes seconds."""
-        return False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if needs_values(func, args, kwargs or {}):
-            name = func._schema.name.removeprefix("aten::")
-            _refuse("item" if name == "_local_scalar_dense" else name)
-        return func(*args, **(kwargs or {}))
+    def found(self, name: str) -> None:
+        name = name.removeprefix("aten::")
+        _refuse("item" if name == "_local_scalar_dense" else name)
 
 
 @contextmanager
@@ -94,4 +84,4 @@ def _caller() -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-_BETWEEN = (__name__, "torch.", "everlearn.randomness")
+_BETWEEN = (__name__, "torch.", "everlearn.randomness", "everlearn.training.capturable")

@@ -7,12 +7,27 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Watch", "are_same", "buffers_of", "modules_with_buffers", "needs_values"]
+from everlearn.torch_modes import OperationMode
+
+__all__ = ["HostReads", "Watch", "are_same", "buffers_of", "modules_with_buffers", "needs_values"]
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class HostReads(OperationMode):  # type: ignore[no-untyped-call]
+    """A context that calls `found` with the name of every operation for which the host needs values."""
+
+    def found(self, name: str) -> None:
+        """Called before such an operation."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if needs_values(func, args, kwargs or {}):
+            self.found(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+class Watch(HostReads):
     """A context that notes whether the host needs values of the device, and whether networks replace their buffers.
 
     A graph can do neither: the first is an error, and after the second it would go on with the buffers of before.
@@ -24,16 +39,9 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._buffers = buffers_of(modules_with_buffers(self._networks))
         self._host_reads = False
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled in here; otherwise torch would import its compiler, which takes seconds."""
-        return False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        self._host_reads = self._host_reads or needs_values(func, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+    def found(self, name: str) -> None:
+        """Note it."""
+        self._host_reads = True
 
     def can_be_captured(self) -> bool:
         """Whether a graph can do what was done in this context."""
