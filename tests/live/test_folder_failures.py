@@ -127,7 +127,9 @@ def test_a_folder_without_live_json_is_not_taken_for_a_new_one(live, tmp_path, k
 
 
 @pytest.mark.parametrize("how", ["missing", "empty"])
-def test_a_folder_whose_journal_is_gone_is_an_error_and_not_opened_as_of_the_last_snapshot(live, tmp_path, how):
+def test_a_folder_whose_journal_is_gone_is_an_error_and_not_opened_as_of_the_last_snapshot(
+    live, tmp_path, how
+):
     teach(live, range(3))
     live.save()
     teach(live, range(3, 5))

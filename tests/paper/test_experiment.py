@@ -74,7 +74,10 @@ def test_times_multiplies_settings_and_the_column_comes_last(tmp_path):
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        ("{ networc = 2 }", "row 'cope', column 'other': cope has no setting 'networc'; did you mean 'network'"),
+        (
+            "{ networc = 2 }",
+            "row 'cope', column 'other': cope has no setting 'networc'; did you mean 'network'",
+        ),
         ("{ memory_size = inf }", "times multiplies by numbers above 0, not memory_size by inf"),
         ("{ memory_size = nan }", "times multiplies by numbers above 0, not memory_size by nan"),
         ("{ iterations = 1.05 }", "iterations = 5 times 1.05 is 5 again: set it in settings"),

@@ -70,7 +70,7 @@ def test_texts_of_the_client_teach_as_local_ones_do(tmp_path, texts):
     ("x", "sentence"),
     [
         (["a card", 3], "or texts"),
-        (["a card", None], "or texts"),
+        (["a card", None], "x has a null"),
         (["a card", ["nested"]], "or texts"),
         ([{"text": "a card"}], "has an encoder, which takes one sample each, such as a text, not columns"),
         (["x" * 41], "a sample has 41 characters, above 40"),

@@ -7,7 +7,6 @@ operations only. The rest is in the files next to this one: validation, setup, p
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
@@ -32,7 +31,7 @@ from everlearn.core.prediction import NotLearntYet
 from everlearn.core.rejection import Known
 from everlearn.core.settings import Settings, make_settings
 from everlearn.core.signature import describe
-from everlearn.core.snapshot import copy_for_snapshot, take_snapshot
+from everlearn.core.snapshot import copied, copy_for_snapshot, take_snapshot
 from everlearn.core.standardisation import Standardisation, prepared_samples
 from everlearn.encoders import as_encoder
 from everlearn.memory.base import Integers
@@ -251,7 +250,7 @@ class Learner(ABC):
     exemplars = display.exemplars
     network_name = property(display.network_name)
     __repr__ = display.as_text
-    __copy__ = copy.deepcopy  # a shallow copy would share weights and memory
+    __copy__ = copied
     _repr_html_ = display.as_html
 
     @property

@@ -19,7 +19,7 @@ from everlearn.memory.labels import Label, LabelTable
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["Snapshot", "copy_for_snapshot", "take_snapshot"]
+__all__ = ["Snapshot", "copied", "copy_for_snapshot", "take_snapshot"]
 
 
 class Snapshot:
@@ -94,6 +94,11 @@ def take_snapshot(learner: Learner) -> Snapshot:
         prediction.evaluate(learner, lambda: prediction_prototypes(learner))  # the copy has no memory
     frozen.prototype_memory = copy.deepcopy(learner.prototype_memory, dict(shared))
     return Snapshot(frozen, learner.exemplars())
+
+
+def copied(learner: Learner) -> Learner:
+    """A copy of its own, also by `copy.copy`: a shallow one would share weights and memory."""
+    return copy.deepcopy(learner)
 
 
 def copy_for_snapshot(learner: Learner, frozen: Any) -> None:

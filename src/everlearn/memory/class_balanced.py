@@ -70,12 +70,9 @@ class BalancedMemory(ReplayMemory):
             entries, slots = draw_with_retries(self._counts, self._quota, count, self._random_integers)
             return self._places[entries], slots
         most = min(count, self._quota)  # of one class
-        intervals = torch.empty(len(self._counts), most).exponential_(generator=self._generator).numpy()
-        times = intervals.cumsum(1)
+        times = torch.empty(len(self._counts), most).exponential_(generator=self._generator).numpy().cumsum(1)
         times[np.arange(most) >= self._counts[:, None]] = np.inf
-        times = times.ravel()
-        first = np.argpartition(times, count - 1)[:count]
-        first = first[times[first].argsort()]
+        first = np.argsort(times, axis=None)[:count]
         slots, turns = np.divmod(first, most)  # the turns of a class are 0, 1, 2, …
         chosen = choose_distinct(self._counts, slots, turns, self._random_integers(count))
         return self._places[slots * self._quota + chosen], slots
