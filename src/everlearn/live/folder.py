@@ -51,10 +51,11 @@ class Folder:
             )
         try:
             self._check_format()
-        except BaseException:
-            if not found:
-                lock.unlink(missing_ok=True)
+        except BaseException as error:
             self._lock.close()
+            if isinstance(error, LiveError) and not found:  # a folder that is refused stays as it was
+                with contextlib.suppress(OSError):
+                    lock.unlink()
             raise
 
     @property
