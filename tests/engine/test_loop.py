@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from everlearn import CoPE, Evaluator, Finetune, as_stream, learner, run, stream
+from everlearn import CoPE, Evaluator, Finetune, as_stream, learner, run, split, stream
 from everlearn.engine.loop import StreamError
 
 
@@ -340,3 +340,10 @@ def test_a_memory_with_too_little_room_for_the_classes_of_a_stream_is_refused_be
         run(small, source)
     assert small.classes == []
     assert run(small, source, samples=20).samples == 20  # of two classes
+
+
+def test_samples_without_a_label_need_no_room_in_the_memory():
+    x = torch.randn(80, 6, generator=torch.Generator().manual_seed(0))
+    small = CoPE("mlp", hidden=8, memory_size=2, missing_labels="skip", seed=0)
+    run(small, split(x, ["a", "b", None, "a"] * 20, tasks=1))
+    assert sorted(small.classes) == ["a", "b"]

@@ -10,14 +10,20 @@ from typing import Any, Literal
 
 from everlearn.core.learner import Learner
 from everlearn.core.row_selection import counts, labels_of
-from everlearn.core.validation import check_room
 from everlearn.engine.arrivals import Arrival, Arrivals
 from everlearn.engine.checkpoints import RunCheckpoint
 from everlearn.engine.clock import Clock
 from everlearn.engine.horizon import HorizonMemory
 from everlearn.engine.monitor import Monitor
 from everlearn.engine.options import Progress, RunOptions
-from everlearn.engine.preconditions import StreamError, as_detector, check_needs, in_order, is_transition
+from everlearn.engine.preconditions import (
+    StreamError,
+    as_detector,
+    check_classes,
+    check_needs,
+    in_order,
+    is_transition,
+)
 from everlearn.engine.result import Result
 from everlearn.engine.task_inference import Novelty
 from everlearn.engine.timing import Stopwatch
@@ -101,8 +107,8 @@ class Run:
         self.task_inference = Novelty() if options.infer == "novelty" else None
         self.clock = options.clock
         self.limit = options.samples
-        if self.limit is None and self.stream.classes is not None:
-            check_room(learner, len({*learner.classes, *self.stream.classes}))
+        if self.limit is None:
+            check_classes(learner, self.stream)
         self.progress: Progress = options.progress or (lambda samples: None)
         self.evaluator = options.evaluator or Evaluator()
         if self.paradigm is not None and self.paradigm.evaluator_gets_t:

@@ -1,16 +1,26 @@
-"""What is checked before a run starts: the order of the stream, the information a learner needs, the detector."""
+"""What is checked before a run starts: the order of the stream, what a learner needs, its room, the detector."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from everlearn.core.learner import Learner
+from everlearn.core.validation import check_room
+from everlearn.memory.labels import is_missing
 from everlearn.streams.base import Stream
 from everlearn.streams.horizon import Horizon
 from everlearn.streams.paradigms import Paradigm
 from everlearn.streams.scenarios import rearranged
 
-__all__ = ["StreamError", "as_detector", "check_needs", "in_order", "is_transition", "stream_failed"]
+__all__ = [
+    "StreamError",
+    "as_detector",
+    "check_classes",
+    "check_needs",
+    "in_order",
+    "is_transition",
+    "stream_failed",
+]
 
 
 class StreamError(RuntimeError):
@@ -48,6 +58,12 @@ def check_needs(
                 '; infer="novelty" (--infer novelty) infers t from the stream' if missing == {"t"} else ""
             )
             raise ValueError(f"{who} needs {' and '.join(sorted(missing))}, which {where} hides{remedy}")
+
+
+def check_classes(learner: Learner, stream: Stream) -> None:
+    """Raise a ValueError if the memory has no room for the classes that a stream is known to send."""
+    labels = [label for label in stream.classes or () if not is_missing(label)]
+    check_room(learner, len({*learner.classes, *labels}))
 
 
 def _provided(stream: Stream) -> frozenset[str]:
