@@ -6,7 +6,8 @@ from everlearn import learners
 from everlearn.experiments.job import Job
 from everlearn.experiments.options import SweepOptions
 from everlearn.experiments.runner import open_run
-from everlearn.paper.experiment import experiment, experiments, key
+from everlearn.paper.experiment import _definitions, experiment, experiments, key
+from everlearn.streams import own_streams
 
 STREAMS = ["split-mnist", "split-cifar10", "split-cifar100"]
 
@@ -16,6 +17,15 @@ def test_the_experiments_of_the_paper_are_all_there_in_its_order_and_one_beyond_
         "balanced", "buffer", "imbalanced", "pseudo-prototypes", "batch-size", "resources", "momentum",
         "low-capacity", "beyond",
     ]  # fmt: skip
+
+
+def test_the_library_s_own_experiments_are_checked_without_a_look_through_all_installed_packages(monkeypatch):
+    def looked(**arguments):
+        raise AssertionError(f"looked for {arguments}")
+
+    monkeypatch.setattr(own_streams, "entry_points", looked)
+    assert "balanced" in _definitions("experiments")
+    assert "rivals-P0" in _definitions("comparisons")
 
 
 def test_the_balanced_table_has_every_method_on_every_stream():

@@ -219,19 +219,20 @@ def _check_job(values: dict[str, Any], where: str) -> None:
     for name in ("learner", "stream"):
         if name not in values:
             raise ValueError(f"{where}: no {name} is named, neither for all nor by the row or the column")
-    if not is_import_name(values["stream"]) and find_stream(values["stream"]) is None:
-        _check_known(values["stream"], "stream", benchmarks(), where)
+    stream = values["stream"]
+    if stream not in benchmarks() and not is_import_name(stream) and find_stream(stream) is None:
+        _check_known(stream, "stream", benchmarks(), where)
     for name in ("batch_size", "epochs"):
         if values.get(name, 1) < 1:
             raise ValueError(f"{where}: {name} must be at least 1, not {values[name]}")
     try:
         check_scenario(values.get("scenario", "split"), values.get("amount"), values.get("imbalance"))
         check_class_order(values.get("class_order", "sorted"))
-        if is_import_name(values["stream"]):
-            find_stream(values["stream"])
+        if is_import_name(stream):
+            find_stream(stream)
         if values["learner"] in learners.registry() or values["learner"] not in PAPER:
             imbalanced = values.get("imbalance") is not None
-            settings_in_force(values["learner"], values["stream"], imbalanced, values["settings"])
+            settings_in_force(values["learner"], stream, imbalanced, values["settings"])
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: {error}") from None
 
