@@ -5,6 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Compiled files are kept, whatever the environment says: hundreds of tests start a Python process of their own, and
+# without these files each would compile torch anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-services services lint docs hashes bench clean
 
 demo: $(VENV)/.installed
