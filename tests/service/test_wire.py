@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import pickle
 
 import numpy as np
@@ -100,6 +101,14 @@ def test_a_safetensors_body_of_another_type_is_refused():
 def test_a_json_body_that_is_no_batch_is_refused(body, sentence):
     with pytest.raises(wire.WireError, match=sentence):
         wire.decode(body, wire.JSON, {})
+
+
+@pytest.mark.parametrize("body", [b'{"y": [1e400]}', b'{"y": ["a", [-1e400]]}', b'{"ids": [1e400]}'])
+def test_a_number_too_large_for_a_float_is_no_label(body):
+    fields = wire.decode(body, wire.JSON, {})
+    with pytest.raises(wire.WireError, match="has a number beyond those of 64 bits"):
+        wire.decode_labels(next(iter(fields.values())))
+    assert wire.decode_labels(wire.encode_labels([math.inf, -math.inf])) == [math.inf, -math.inf]
 
 
 TWICE = [

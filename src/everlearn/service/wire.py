@@ -106,6 +106,8 @@ def _decode(code: Any, what: str, depth: int) -> Label:
                 return UNKNOWN
         except (ValueError, TypeError, OverflowError):
             pass
+    elif code in (math.inf, -math.inf):
+        raise WireError(f'{what} has a number beyond those of 64 bits; an infinite one is {{"float": "inf"}}')
     elif not isinstance(code, list):
         return code  # type: ignore[no-any-return]
     shown = "".join(islice(json.JSONEncoder().iterencode(code), 80))[:80]
