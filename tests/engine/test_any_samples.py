@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from everlearn import CoPE, Evaluator, as_stream, run
+from everlearn import Clock, CoPE, Evaluator, as_stream, run
 from everlearn.streams.horizon import Horizon
 
 RNG = np.random.default_rng(0)
@@ -124,3 +124,27 @@ def test_a_batch_without_any_label_changes_no_inferred_task():
     result = run(learner, as_stream((x, missing)), infer="novelty")
     assert result.samples == 150
     assert learner.unlabelled == 30
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_over_every_kind_of_samples_resumes_from_its_checkpoint(kind, tmp_path):
+    def stop(samples):
+        arrived.append(samples)
+        if sum(arrived) > 80:
+            raise KeyboardInterrupt
+
+    def go(**options):
+        learner = small()
+        run(learner, as_stream((KINDS[kind], Y)), Evaluator(every=3), **options)
+        return learner
+
+    arrived = []
+    with pytest.raises(KeyboardInterrupt):
+        go(checkpoint=tmp_path / "run", progress=stop)
+    resumed, whole = go(checkpoint=tmp_path / "run"), go()
+    assert torch.equal(resumed.embed(KINDS[kind]), whole.embed(KINDS[kind]))
+
+
+def test_a_stream_of_sparse_rows_may_not_wait_for_the_learner():
+    result = run(small(), as_stream((sparse.csr_matrix(X), Y)), clock=Clock(cost=2))
+    assert (result.samples, result.missed) == (120, 60)

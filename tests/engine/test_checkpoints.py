@@ -130,6 +130,22 @@ def test_a_run_on_other_terms_is_refused(tmp_path):
     assert path.read_bytes() == before
 
 
+OTHER_ORDERS = [
+    ({"scenario": "blurry", "amount": 0.1}, {"scenario": "blurry", "amount": 0.9}),
+    ({"scenario": "rotated", "amount": 10}, {"scenario": "rotated", "amount": 30}),
+    ({"scenario": "gradual-drift", "amount": 0.1}, {"scenario": "gradual-drift", "amount": 0.9}),
+    ({}, {"class_order": "seed"}),
+]
+
+
+@pytest.mark.parametrize(("before", "now"), OTHER_ORDERS)
+def test_a_run_that_ended_is_not_the_result_of_the_same_samples_in_another_order(before, now, tmp_path):
+    path = tmp_path / "run"
+    run(*digits("finetune", **before), Evaluator(every=50), checkpoint=path)
+    with pytest.raises(CheckpointError, match="is of a run with the order of samples"):
+        run(*digits("finetune", **now), Evaluator(every=50), checkpoint=path)
+
+
 def test_a_stream_of_ones_own_that_is_another_now_is_refused(tmp_path):
     path = tmp_path / "run"
 

@@ -24,7 +24,8 @@ from everlearn.engine.run_record import OF_MONITOR, OF_RUN, read_record
 from everlearn.evaluation.record import to_record
 from everlearn.memory.labels import as_labels, encode_label
 from everlearn.messages import differing
-from everlearn.streams.base import Batch, native
+from everlearn.streams.base import Batch, Stream, native
+from everlearn.streams.dataset_stream import DatasetStream
 
 if TYPE_CHECKING:
     from everlearn.engine.loop import Run
@@ -164,12 +165,40 @@ def restore(run: Run, path: Path) -> int:
 
 def fingerprint(batch: Batch) -> int:
     """A checksum of a batch, to notice that a stream is not the same."""
-    samples = torch.as_tensor(native(batch.x)).detach().cpu().contiguous()
     labels = json.dumps([encode_label(label) for label in as_labels(batch.y)])
-    if samples.numel() == 0:
-        return zlib.crc32(labels.encode())
-    content = samples.flatten().view(torch.uint8).numpy()
-    return zlib.crc32(content, zlib.crc32(labels.encode()))  # type: ignore[arg-type]
+    return zlib.crc32(_content(batch.x), zlib.crc32(labels.encode()))
+
+
+def _content(x: Any) -> bytes:
+    """The values of samples of any kind."""
+    x = x.toarray() if hasattr(x, "toarray") else x  # sparse rows
+    try:
+        samples = torch.as_tensor(native(x)).detach().cpu().contiguous()
+    except (TypeError, ValueError, RuntimeError):  # a DataFrame, dicts, texts, a list of tensors
+        return repr(
+            x.to_numpy().tolist() if hasattr(x, "to_numpy") else [_plain_row(row) for row in x]
+        ).encode()
+    return samples.flatten().view(torch.uint8).numpy().tobytes() if samples.numel() else b""
+
+
+def _plain_row(row: Any) -> Any:
+    return row.tolist() if hasattr(row, "tolist") else row
+
+
+def _order(stream: Stream) -> int | None:
+    """A checksum of which samples are sent, in which order and how they are transformed; None if it is not known.
+
+    The class order and the amount of a scenario change nothing else that a stream tells.
+    """
+    if not isinstance(stream, DatasetStream):
+        return None
+    checksum = 0
+    for samples, t, transform, transformed in stream.arrangement.segments:
+        named = repr((t, getattr(transform, "__name__", transform)))
+        checksum = zlib.crc32(named.encode(), checksum)
+        for part in (samples, transformed):
+            checksum = zlib.crc32(b"" if part is None else part.numpy().tobytes(), checksum)
+    return checksum
 
 
 def _terms(run: Run) -> dict[str, Any]:
@@ -186,6 +215,7 @@ def _terms(run: Run) -> dict[str, Any]:
         "batch size": stream.batch_size,
         "scenario": getattr(stream, "scenario", None),
         "samples": stream.samples,
+        "order of samples": _order(stream),
         "limit": run.limit,
         "evaluator": evaluator,
         "horizon": dataclasses.asdict(run.horizon.horizon),

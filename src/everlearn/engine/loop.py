@@ -155,8 +155,9 @@ class Run:
             correct = self._arrive(arrival)
             for other in missed:
                 self._arrive(other)
-                self.missed += len(other.batch.x)
-                self.progress(len(other.batch.x))
+                samples = sample_count(other.batch.x)
+                self.missed += samples
+                self.progress(samples)
             self._learn(arrival, correct)
         if arrivals.failure is not None:
             raise arrivals.failure
