@@ -9,6 +9,7 @@ import pytest
 from everlearn.engine.result import Result
 from everlearn.evaluation.history import Evaluation
 from everlearn.experiments.codec import METRICS, decode, encode
+from everlearn.label_json import UNKNOWN
 
 
 def result(history):
@@ -37,6 +38,13 @@ def test_a_result_comes_back_as_it_was_written(ended):
     assert [(each.samples, each.accuracy) for each in stored.history] == [(50, 0.75), (100, 0.75)]
     assert stored.end.labels == ("a", "b")
     assert stored.end.confusion.tolist() == [[8, 2], [1, 9]]
+
+
+def test_labels_that_json_does_not_have_are_stored_as_texts():
+    labels = ("a", 1, None, b"a", ("left", b"b"), UNKNOWN)
+    last = Evaluation(5, 50, 0, {0: 0.5}, labels, np.zeros((6, 6), np.int64))
+    stored = decode(json.loads(json.dumps(encode(result([last])))))
+    assert stored.end.labels == ("a", 1, None, "b'a'", "('left', b'b')", "UNKNOWN")
 
 
 def test_a_run_without_an_evaluation_has_no_metrics_and_no_nan():

@@ -14,6 +14,7 @@ import numpy as np
 
 from everlearn.engine.result import Result
 from everlearn.evaluation.history import Evaluation
+from everlearn.memory.labels import Label
 
 __all__ = ["METRICS", "PREQUENTIAL", "StoredResult", "decode", "encode"]
 
@@ -82,7 +83,7 @@ def encode(result: Result, together: int = 1) -> dict[str, Any]:
         "samples_per_second": result.samples_per_second,
         "concepts": {} if last is None else _concepts(last.accuracies),
         "confusion": {
-            "labels": [] if last is None else list(last.labels),
+            "labels": [] if last is None else [_label(label) for label in last.labels],
             "counts": result.confusion.tolist(),
         },
         "evaluations": [
@@ -124,6 +125,15 @@ def _evaluation(samples: int, task: int, accuracy: Any) -> Evaluation:
 
 def _concepts(accuracies: dict[int, float]) -> dict[str, float]:
     return {f"task {task + 1}": accuracy for task, accuracy in accuracies.items()}
+
+
+def _label(label: Label) -> str | int | float | None:
+    """A label as JSON has it; a text for bytes, tuples and the answer "none of these".
+
+    >>> _label(3), _label("cat"), _label(("left", b"1"))
+    (3, 'cat', "('left', b'1')")
+    """
+    return label if label is None or isinstance(label, str | int | float) else repr(label)
 
 
 def _number(value: float) -> float | None:
