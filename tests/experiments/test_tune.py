@@ -88,6 +88,27 @@ def test_a_hopeless_trial_is_stopped_early_and_one_that_diverges_fails(tmp_path:
     assert search.result(test=False).pruned == 1
 
 
+@pytest.mark.parametrize("metric", ["accuracy", "forgetting"])
+def test_of_a_trial_that_is_stopped_early_no_number_is_told(metric: str, tmp_path: Path) -> None:
+    job = Job("finetune", "split-digits", 0, evaluator=Evaluator(every=10), device="cpu",
+              settings={"hidden": 16, "outputs": 10})  # fmt: skip
+    search = module._Search(job, {}, 1, metric, tmp_path / "study.journal")
+    for rate in (0.1, 0.1, 0.1, 0.1, 0.1, 1e-6):
+        trial = search.study.ask()
+        search._run_alone(trial, {"learning_rate": rate})
+    assert search._ended(trial) == "stopped early"
+
+
+def test_the_least_forgetting_does_not_stop_trials_of_a_high_accuracy(tmp_path: Path) -> None:
+    job = Job("finetune", "split-digits", 0, evaluator=Evaluator(every=10), device="cpu",
+              settings={"hidden": 16, "outputs": 10})  # fmt: skip
+    search = module._Search(job, {}, 1, "forgetting", tmp_path / "study.journal")
+    for rate in (1e-6, 1e-6, 1e-6, 1e-6, 1e-6, 0.1):
+        trial = search.study.ask()
+        search._run_alone(trial, {"learning_rate": rate})
+    assert search._ended(trial).startswith("forgetting ")
+
+
 def test_together_trials_get_the_results_of_their_own_seeds(job: Job, tmp_path: Path) -> None:
     search = module._Search(
         job, {"learning_rate": Choice((0.01, 0.2))}, 2, "accuracy", tmp_path / "s.journal"
@@ -105,6 +126,20 @@ def test_a_range_of_ten_times_is_searched_in_its_logarithm() -> None:
     )
     assert space["learning_rate"].log and not space["momentum"].log
     assert space["embedding"].options == (None, 50) and space["hidden"].whole
+
+
+def test_a_range_is_no_value_of_a_setting_that_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "--learner", "finetune", "--set", "learning_rate=0.1:0.5"]) == 2
+    said = (
+        "everlearn: --set takes one value of each setting, such as hidden=64, not 'learning_rate=0.1:0.5'\n"
+    )
+    assert capsys.readouterr().err == said
+    assert main(["tune", "--learner", "finetune", "--set", "optimizer=sgd,adam"]) == 2
+
+
+def test_a_batch_size_of_zero_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "--learner", "finetune", "--batch-size", "0"]) == 2
+    assert "batch_size must be a whole number, at least 1, not 0" in capsys.readouterr().err
 
 
 def test_the_command_tunes_prints_and_saves(

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -72,13 +72,13 @@ def command(words: list[str]) -> int:
     from everlearn.streams import default_batch_size
 
     flags = in_one_sentence(lambda: tyro.cli(TuneFlags, args=words, prog="everlearn tune"))
-    fixed = {name: choice.options[0] for name, choice in parse_space(flags.learner, flags.set).items()}
+    fixed = _fixed(flags)
     job = Job(
         flags.learner,
         flags.stream,
         0,
         imbalance=flags.imbalance,
-        batch_size=flags.batch_size or default_batch_size(flags.stream),
+        batch_size=default_batch_size(flags.stream) if flags.batch_size is None else flags.batch_size,
         scenario=flags.scenario,
         amount=flags.amount,
         class_order=flags.class_order,
@@ -104,3 +104,16 @@ def command(words: list[str]) -> int:
     print(f"settings: {found.file}")
     print(f"run them: {run_command(dataclasses.replace(job, settings=found.settings).plain(), seeds=5)}")
     return 0
+
+
+def _fixed(flags: TuneFlags) -> dict[str, Any]:
+    """The settings that stay as they are."""
+    from everlearn.experiments.search_space import parse_space
+
+    fixed = {}
+    for word in flags.set:
+        ((name, choice),) = parse_space(flags.learner, [word]).items()
+        if len(choice.options) != 1:
+            raise ValueError(f"--set takes one value of each setting, such as hidden=64, not {word!r}")
+        fixed[name] = choice.options[0]
+    return fixed

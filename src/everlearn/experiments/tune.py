@@ -177,13 +177,11 @@ class _Search:
 
     def _ended(self, trial: Any) -> str:
         frozen = self.study.trials[trial.number]
-        if frozen.value is not None:
-            return f"{self.metric} {100 * frozen.value:.2f} %"
-        return (
-            "stopped early"
-            if frozen.state.name == "PRUNED"
-            else f"failed ({frozen.user_attrs.get('error', '')})"
-        )
+        if frozen.state.name == "PRUNED":  # its value is the anytime accuracy that it was stopped at
+            return "stopped early"
+        if frozen.value is None:
+            return f"failed ({frozen.user_attrs.get('error', '')})"
+        return f"{self.metric} {100 * frozen.value:.2f} %"
 
     def result(self, test: bool) -> Tuned:
         """The best trial; with `test`, also what it reaches on the test samples."""
@@ -213,12 +211,14 @@ class _Pruning(Tracker):
 
     def __init__(self, optuna: Any, trial: Any, seed: int) -> None:
         self._optuna, self._trial, self._step = optuna, trial, 10_000 * seed
+        # The pruner compares in the direction of the study, and a high accuracy is good in every study.
+        self._sign = -1 if trial.study.direction == optuna.study.StudyDirection.MINIMIZE else 1
 
     def evaluation(self, evaluation: Any, metrics: Mapping[str, float]) -> None:
         """Report the anytime accuracy so far."""
         if "anytime_accuracy" in metrics:
             self._step += 1
-            self._trial.report(metrics["anytime_accuracy"], self._step)
+            self._trial.report(self._sign * metrics["anytime_accuracy"], self._step)
             if self._trial.should_prune():
                 raise self._optuna.TrialPruned
 
