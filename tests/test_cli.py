@@ -228,6 +228,19 @@ def test_a_mistake_gets_an_answer_that_helps_and_exit_code_2(sentence, capsys, m
     assert not Path("runs").exists()  # no store without a run
 
 
+def test_json_has_null_for_a_metric_that_is_not_defined(capsys):
+    metric = "bwt=everlearn.evaluation.metrics:backward_transfer"
+    code, out, _ = typed(capsys, "run", "--scenario", "iid", "--metrics", metric, "--json", *QUICK)
+    answer = json.loads(out, parse_constant=pytest.fail)  # called for NaN, which is no JSON
+    assert (code, answer["metrics"]["bwt"]) == (0, {"mean": None, "std": 0.0, "per_seed": [None]})
+
+
+def test_a_run_with_the_answer_none_of_these_is_stored(capsys):
+    code, _, err = typed(capsys, "run", "--unknown", "0.9", "--store", "s.sqlite", *QUICK)
+    assert (code, err) == (0, "")
+    assert "UNKNOWN" in Store("s.sqlite").records()[0].result["confusion"]["labels"]
+
+
 def test_json_says_under_what_conditions_it_ran(capsys):
     words = ("run", "--imbalance", 1, "--batch-size", 7, "--learner", "finetune", "--epochs", 2, "--json")
     code, out, _ = typed(capsys, *words)

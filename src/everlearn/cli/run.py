@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from everlearn.cli.flags import as_switches, in_one_sentence
-from everlearn.cli.show import draw_pictures, print_table, seeds_line, settings_line, summary
+from everlearn.cli.show import as_json, draw_pictures, print_table, seeds_line, settings_line, summary
 from everlearn.experiments.store import STORE, Store, check_can_store, record
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def command(words: list[str]) -> int:
     with progress_bar(f"{flags.learner} on {flags.stream}", jobs) as progress:
         results = execute_all(jobs, progress, kept.add)
     if flags.json:
-        print(json.dumps(summary(results, jobs[0])))
+        print(as_json(summary(results, jobs[0])))
     else:
         print_table({flags.learner: results}, _title(flags))
         print(settings_line(results[0].settings, flags.learner))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -46,6 +48,23 @@ def summary(results: Sequence[Result], job: Job | None = None) -> dict[str, Any]
         summarised["prequential_accuracy"] = _spread([result.prequential_accuracy for result in results])
         summarised["missed_samples"] = [result.missed for result in results]
     return summarised
+
+
+def as_json(value: Any) -> str:
+    """A value as JSON, which has no nan: null stands for a number that is not defined.
+
+    >>> as_json({"mean": float("nan"), "per_seed": [0.5, float("nan")]})
+    '{"mean": null, "per_seed": [0.5, null]}'
+    """
+    return json.dumps(_without_nan(value))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _spread(values: list[float]) -> dict[str, Any]:
