@@ -127,10 +127,9 @@ def test_a_score_is_the_largest_cosine_with_disjoint_parts_of_the_memory():
 def test_the_parts_are_of_one_size_and_no_more_than_asked_for(kept, shape):
     learner = small(comparisons=3)
     learner.observe(*batch(kept))
-    met = []
-    learner._gradients = lambda x, slots: met.append(tuple(slots.shape)) or [slots]
-    learner._comparison_gradients()
-    assert met == [shape]
+    rows, slots = learner._comparison_parts()
+    assert rows.shape == slots.shape == shape
+    assert len(set(rows.flatten().tolist())) == rows.numel()
 
 
 def test_each_round_steps_on_the_batch_and_then_on_the_next_of_one_shuffle():
@@ -187,12 +186,65 @@ def test_a_batch_that_agrees_with_any_part_of_the_full_memory_changes_nothing():
     assert all(torch.equal(part, before[name]) for name, part in learner.memory.state().items())
 
 
+def opposed_gradients(learner, x, y, monkeypatch):
+    """What `_opposed_gradients` returns, and of how many parts of the memory it computed gradients."""
+    parts = []
+    original = learner._gradients
+    monkeypatch.setattr(learner, "_gradients", lambda x, slots: parts.append(len(x)) or original(x, slots))
+    learner.network.eval()
+    found = learner._opposed_gradients(x, y)
+    learner.network.train()
+    monkeypatch.undo()
+    return found, sum(parts[1:])  # the first is the mean gradient of the new samples
+
+
+def test_the_parts_of_the_memory_are_looked_at_until_one_decides(monkeypatch):
+    learner = taught(memory_size=24)
+    x, y = learner.memory.samples()
+    counts = set()
+    for seed in range(20):
+        some, labels = batch(6, seed)
+        labels = (labels + seed) % 3  # only each third batch has labels like those before
+        generator = learner.generator.get_state()
+        found, looked_at = opposed_gradients(learner, some, labels, monkeypatch)
+        learner.generator.set_state(generator)
+        rows, _ = learner._comparison_parts()
+        mean = slow_gradient(learner, some, labels)
+        cosines = [
+            cosine_similarity(mean, slow_gradient(learner, x[part], torch.tensor(y)[part]), dim=0).item()
+            for part in rows
+        ]
+        agreeing = [place for place, cosine in enumerate(cosines) if cosine >= 0]
+        assert bool(found) == (not agreeing)
+        assert looked_at == (agreeing[0] + 1 if agreeing else 6)
+        counts.add(looked_at)
+    assert len(counts) > 2
+
+
+def test_convolutions_compete_alike_one_by_one_and_all_at_once(monkeypatch):
+    def learnt():
+        learner = GSS("slim-resnet18", device="cpu", memory_size=12, outputs=3, comparison_size=4, seed=1)
+        generator = torch.Generator().manual_seed(0)
+        for place in range(12):
+            if place == 3:
+                first = learner.memory.samples()[0]
+            x = torch.randint(0, 256, (4, 3, 8, 8), dtype=torch.uint8, generator=generator)
+            learner.observe(x, [place // 4] * 4)  # the gradient of a new class is against the others
+        assert not torch.equal(learner.memory.samples()[0], first)
+        return learner
+
+    one_by_one = learnt()
+    monkeypatch.setattr(GSS, "_all_at_once", lambda learner, slots: True)
+    at_once = learnt()
+    assert torch.equal(one_by_one.memory.samples()[0], at_once.memory.samples()[0])
+    torch.testing.assert_close(one_by_one.memory.scores, at_once.memory.scores, rtol=1e-2, atol=1e-2)
+
+
 def against_all(learner, scores, new):
     """Let the next batch go against the whole memory, with these scores of old and new."""
     learner.memory.scores = torch.tensor(scores)
     learner._similarity = lambda x, slots, comparison: torch.tensor(new[: len(x)])
-    learner._comparison_gradients = lambda: [torch.ones(1, 1, 1)]
-    learner._gradients = lambda x, slots: [-torch.ones(len(x), 1, 1)]
+    learner._opposed_gradients = lambda x, slots: [torch.ones(1, 1, 1)]
 
 
 def test_victims_are_drawn_by_score_and_replaced_with_the_stated_probability():
@@ -253,7 +305,8 @@ def test_selection_changes_neither_batch_norm_nor_weights(memory_size):
 
 def test_gradients_of_a_large_batch_are_taken_a_few_at_a_time():
     learner = taught()
-    comparison = learner._comparison_gradients()
+    rows, slots = learner._comparison_parts()
+    comparison = learner._gradients(learner.memory.recall(rows), slots)
     whole = learner._similarity(*batch(25), comparison)
     met = []
     original = learner._gradients
