@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from everlearn import learners
+from everlearn.adapters.common import deserialize, serialize
 from everlearn.adapters.feature_columns import CACHED_FEATURE_SETS, FeatureColumns
 from everlearn.adapters.grow_inputs import grow_inputs
 from everlearn.adapters.minibatcher import MiniBatcher
@@ -94,6 +95,12 @@ def test_a_pickle_holds_features_that_came_later():
     whole = learnt(MiniBatcher(learner(), 4), range(40))
     part = learnt(pickle.loads(pickle.dumps(learnt(MiniBatcher(learner(), 4), range(22)))), range(22, 40))
     assert pickle.dumps(part) == pickle.dumps(whole)
+
+
+def test_a_pickle_of_an_older_version_without_arguments_goes_on():
+    trained = learner()
+    trained.observe(np.eye(4), [0, 1, 0, 1])
+    assert same(deserialize(serialize(trained)[:4], "cpu"), trained)
 
 
 def test_a_label_is_a_class_at_once_before_its_batch_is_full():
@@ -221,6 +228,31 @@ def test_a_learner_whose_state_does_not_go_by_features_is_not_widened(monkeypatc
     )
     with pytest.raises(ValueError, match="CoPE can't get new features, because its flat"):
         grow_inputs(odd, 5)
+
+
+@pytest.mark.parametrize("count", [49, 64, 100])
+def test_records_are_rows_whatever_the_number_of_their_features(count):
+    batcher = MiniBatcher(learner(), 2)
+    for moment in range(4):
+        batcher.learn_one({feature: float(moment) for feature in range(count)}, moment % 2)
+    assert batcher.learner.input_kind == "rows" and batcher.learner.standardisation is not None
+
+
+@pytest.mark.parametrize("name", ["cope", "mir"])
+@pytest.mark.parametrize(("before", "after"), [(32, 64), (24, 49)])
+def test_the_input_grows_to_any_number_of_features(name, before, after):
+    batcher = MiniBatcher(learner(name), 2)
+    for count in (before, before, after, after):
+        batcher.learn_one({feature: 1.0 + feature for feature in range(count)}, count)
+    assert batcher.learner.sample_shape == (after,) and batcher.learner.batches == 2
+
+
+def test_features_compared_as_they_are_get_new_ones():
+    batcher = MiniBatcher(learners.find("cope")("identity", memory_size=12, device="cpu"), 2)
+    for record, label in stream(10):
+        batcher.learn_one(record, label)
+    batcher.learn_one({"new": 1.0}, "class 0")
+    assert batcher.learner.sample_shape == (8,)
 
 
 # Refusals.

@@ -253,3 +253,20 @@ def test_a_record_that_is_too_large_stops_neither_itself_nor_later_ones():
     for moment in range(12):
         model.learn_one({"t": float(moment)}, "a")
     assert (model.learner_.samples, model.waiting) == (10, 2)
+
+
+def as_it_is(x):
+    return x
+
+
+def test_a_function_of_ones_own_in_the_settings_stays_in_a_pickle_and_when_features_come(segments):
+    model = OnlineClassifier("reservoir", seed=0, settings={"hidden": 8, "augmentation": as_it_is})
+    for x, y in segments[:15]:
+        model.learn_one(x, y)
+    twin = pickle.loads(pickle.dumps(model))
+    for each in (model, twin):
+        each.learn_many(
+            pd.DataFrame([{f"new {number}": 1.0 for number in range(50)}] * 10), pd.Series([0] * 10)
+        )
+    assert twin.learner_.settings.augmentation is as_it_is
+    assert twin.predict_proba_one(segments[20][0]) == model.predict_proba_one(segments[20][0])

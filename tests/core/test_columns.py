@@ -120,6 +120,12 @@ def test_more_categories_than_inputs_share_them():
     assert columns.with_categories_of(table, "observe") is columns
 
 
+def test_infinity_shares_an_input_as_any_category_does():
+    learner = small()
+    learner.observe([{"size": f"size {number}"} for number in range(INPUTS)], [0, 1] * (INPUTS // 2))
+    assert learner.encode([{"size": float("inf")}]).sum() == 1
+
+
 def test_declared_categories_get_an_input_each():
     names = [f"city {number}" for number in range(50)]
     declared = pd.DataFrame({"city": pd.Categorical(names[:2], categories=names)})
@@ -157,6 +163,7 @@ def test_declared_categories_get_an_input_each():
         (lambda f: f.iloc[:0], "got an empty batch"),
         (lambda f: pl.DataFrame(f.to_dict("list")).lazy(), "not a LazyFrame"),
         (lambda f: pd.concat([f, f[["city"]]], axis=1), "two columns named 'city'"),
+        (lambda f: f.rename(columns={"size": np.nan}), r"takes columns named by text or numbers, not \[nan,"),
     ],
 )
 def test_a_wrong_frame_is_one_sentence_and_changes_nothing(change, message):
@@ -174,6 +181,16 @@ def test_a_frame_after_rows_without_names_is_refused():
     learner.observe(torch.randn(4, 3), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="the first batch had no names of columns"):
         learner.predict(rows(4)[0])
+
+
+def test_a_first_batch_without_names_after_a_question_about_a_frame_is_saved_and_loaded(tmp_path):
+    learner = small()
+    learner.ask(["a", "b"], rows(2)[0])
+    learner.observe(np.random.default_rng(0).normal(size=(4, 7)), [0, 1, 0, 1])
+    learner.save(tmp_path / "state.safetensors")
+    assert same_state(load(tmp_path / "state.safetensors").state_dict(), learner.state_dict())
+    with pytest.raises(ValueError, match="the first batch had no names of columns"):
+        learner.predict(rows(2)[0])
 
 
 def test_a_frame_is_refused_where_an_encoder_takes_single_samples():

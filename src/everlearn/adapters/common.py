@@ -33,8 +33,9 @@ __all__ = [
 
 Initialise = TypeVar("Initialise", bound=Callable[..., None])
 
-SerializedLearner = tuple[type[Learner], str | nn.Module, bytes, str]
-"""A learner's class, its network argument, its tensors in safetensors format, and the "meta" of its state."""
+SerializedLearner = tuple[type[Learner], str | nn.Module, bytes, str, dict[str, Any]]
+"""A learner's class, its network argument, its tensors in safetensors format, the "meta" of its state, and its other
+arguments, which may be functions of the user's."""
 
 
 def make_learner(
@@ -109,16 +110,18 @@ def serialize(learner: Learner) -> SerializedLearner:
     state = learner.state_dict()
     meta = str(state.pop("meta"))
     tensors = {name: part.detach().cpu().contiguous() for name, part in state.items()}
-    return type(learner), learner.given, save(tensors), meta
+    arguments = {**vars(learner.settings), "encoder": learner.encoder}
+    return type(learner), learner.given, save(tensors), meta, arguments
 
 
 def deserialize(serialized: SerializedLearner, device: str) -> Learner:
     """Restore a learner exactly."""
     from safetensors.torch import load
 
-    kind, network, tensors, meta = serialized
+    kind, network, tensors, meta, *given = serialized  # an older version gave no arguments
     about = json.loads(meta)
-    learner = kind(network, seed=about["seed"], device=device, **about["settings"])
+    arguments = given[0] if given else about["settings"]
+    learner = kind(network, seed=about["seed"], device=device, **arguments)
     learner.load_state_dict({**load(tensors), "meta": meta})
     return learner
 

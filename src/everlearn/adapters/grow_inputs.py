@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import torch
 from torch.nn.functional import pad
@@ -32,7 +31,7 @@ def grow_inputs(learner: Learner, features: int) -> None:
     state = learner.state_dict()
     meta = json.loads(state["meta"])
     (old_features,) = meta["sample_shape"]
-    old_shapes, new_shapes = (_state_shapes(learner, meta, count) for count in (old_features, features))
+    old_shapes, new_shapes = (_state_shapes(learner, count) for count in (old_features, features))
     for name, old_shape in old_shapes.items():
         growth = [new - old for old, new in zip(old_shape, new_shapes[name], strict=True)]
         if not {*growth} <= {0, features - old_features}:
@@ -45,9 +44,11 @@ def grow_inputs(learner: Learner, features: int) -> None:
     learner.load_state_dict({**state, "meta": json.dumps({**meta, "sample_shape": [features]})})
 
 
-def _state_shapes(learner: Learner, meta: dict[str, Any], features: int) -> dict[str, tuple[int, ...]]:
+def _state_shapes(learner: Learner, features: int) -> dict[str, tuple[int, ...]]:
     """The shapes in the state of such a learner with the same classes and this many features."""
-    other = type(learner)(learner.given, seed=0, device="cpu", **meta["settings"])
-    classes = learner.classes
-    add_classes(other, torch.zeros(len(classes), features), classes)
+    other = type(learner)(learner.given, seed=0, device="cpu", **vars(learner.settings))
+    x, classes = torch.zeros(len(learner.classes), features), learner.classes
+    add_classes(other, x, classes, learner.input_kind)
+    if learner.batches:
+        other.observe(x, classes)  # with the first batch come the last tensors
     return {name: tuple(part.shape) for name, part in other.state_dict().items() if name != "meta"}

@@ -12,6 +12,7 @@ from torch import nn
 from everlearn.adapters.common import check_batch_size, deserialize, serialize
 from everlearn.adapters.feature_columns import FeatureColumns, check_matrix, checked_values
 from everlearn.adapters.grow_inputs import grow_inputs
+from everlearn.core.columns import kind_of_records
 from everlearn.core.learner import Learner
 from everlearn.core.row_selection import labels_of
 from everlearn.core.setup import add_classes
@@ -124,7 +125,8 @@ class MiniBatcher:
         if self._width not in (0, width):
             grow_inputs(self.learner, width)
         # Each label twice, because batch norm can't run on a single sample.
-        add_classes(self.learner, np.zeros((2 * len(labels), width), np.float32), labels * 2)
+        zeros = np.zeros((2 * len(labels), width), np.float32)
+        add_classes(self.learner, zeros, labels * 2, kind_of_records(self.learner))
         self.columns.add(names)
         if self._rows.shape[1] < width:
             rows = np.zeros((self.batch_size, width), np.float32)

@@ -28,7 +28,7 @@ from everlearn.memory.labels import as_labels, shortened
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["INPUTS", "Columns", "columns_in", "encode", "kind_of_rows", "rows_of"]
+__all__ = ["INPUTS", "Columns", "columns_in", "encode", "kind_of_records", "kind_of_rows", "rows_of"]
 
 INPUTS = 32  # of a column of categories; more if the frame declares more
 MOST_INPUTS = 2**20
@@ -234,8 +234,11 @@ def encode(learner: Learner, x: Any) -> Tensor:
 
 def kind_of_rows(learner: Learner) -> str | None:
     """The kind of samples that come as frames, which are never images; None without columns."""
-    if learner.columns is None:
-        return None
+    return None if learner.columns is None else kind_of_records(learner)
+
+
+def kind_of_records(learner: Learner) -> str:
+    """The kind of samples whose features have names."""
     if not isinstance(learner.given, str):
         return PLAIN
     return "embeddings" if learner.given == "identity" else "rows"
@@ -255,8 +258,9 @@ def _slot(category: Label, slots: Slots, inputs: int) -> int | None:
     """The input of a category; None if it is new and there is room for it."""
     slot = slots.get(category)
     if slot is None and len(slots) == inputs:
-        whole = isinstance(category, (bool, float)) and category == int(category)
-        content = json.dumps(encode_label(int(category) if whole else category))  # type: ignore[arg-type]
+        if isinstance(category, bool) or (isinstance(category, float) and category.is_integer()):
+            category = int(category)
+        content = json.dumps(encode_label(category))
         return zlib.crc32(content.encode(errors="surrogatepass")) % inputs
     return slot
 

@@ -68,10 +68,14 @@ class NetworkTraits:
 
 
 @atomic
-def add_classes(learner: Learner, x: Any, y: Any) -> None:
-    """Prepare a learner for the labels of a batch without learning from it, after the same checks."""
+def add_classes(learner: Learner, x: Any, y: Any, kind: str | None = None) -> None:
+    """Prepare a learner for the labels of a batch without learning from it, after the same checks.
+
+    kind: of the samples (input_kind.py), where these do not show it.
+    """
     x, _, new = validation.check_batch(learner, x, y, "observe")
     learner.invalidate()
+    learner.input_kind = learner.input_kind or kind
     prepare_classes(learner, x, new)
 
 
@@ -123,6 +127,8 @@ def _scores_before(learner: Learner, x: Tensor) -> Sequence[Array]:
 def begin(learner: Learner, x: Tensor) -> None:
     """Build the network and allocate the memory for samples like those of the first batch."""
     shape = tuple(x.shape[1:])
+    if learner.columns is not None and shape != (learner.columns.width,):
+        learner.columns = None  # of frames in `ask` before this batch, which has no names
     learner.input_kind = (
         learner.input_kind
         or kind_of_rows(learner)

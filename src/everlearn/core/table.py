@@ -79,7 +79,7 @@ def as_table(frame: Any, where: str) -> Table:
         return _table_of_records(frame, where)
     if type(frame).__name__ == "LazyFrame":
         raise ValueError(f"{where} takes x as a DataFrame, not a LazyFrame: give x.collect()")
-    names = as_labels(list(frame.columns))
+    names = _names(list(frame.columns), where)
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise ValueError(f"{where} got two columns named {shortened(next(iter(twice)))}: rename one of them")
@@ -106,7 +106,16 @@ def _table_of_records(records: Sequence[Any], where: str) -> Table:
     if not names:
         raise ValueError(f"{where} got dicts without values")
     columns = [_objects([record[name] for record in records], name, where) for name in names]
-    return Table(as_labels(names), columns)
+    return Table(_names(names, where), columns)
+
+
+def _names(names: list[Any], where: str) -> list[Label]:
+    try:
+        return as_labels(names)
+    except ValueError:
+        raise ValueError(
+            f"{where} takes columns named by text or numbers, not {shortened(names)}: name them by text"
+        ) from None
 
 
 def _pandas_column(series: Any, name: Label, where: str) -> tuple[Column, int]:
