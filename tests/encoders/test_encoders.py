@@ -1,6 +1,7 @@
 """Encoders: by name, of one's own, in batches, cached by content; and with everything a learner has."""
 
 import json
+import pickle
 import sqlite3
 import warnings
 from contextlib import closing
@@ -217,6 +218,31 @@ def test_a_forged_version_of_an_encoder_is_refused(forged):
     state["meta"] = json.dumps(json.loads(state["meta"]) | {"encoder_version": forged})
     with pytest.raises(CheckpointError, match="encoder_version is .*, expected a text"):
         CoPE("identity", encoder=linear(), device="cpu").load_state_dict(state)
+
+
+@pytest.mark.parametrize("x", [{"text": "refund my order"}, {"refund my order"}, frozenset(TEXTS)])
+def test_samples_without_an_order_are_refused(x):
+    learner = CoPE(encoder=counted([]), device="cpu")
+    with pytest.raises(ValueError, match="takes a batch of samples, such as a list of texts, not"):
+        learner.observe(x, ["money"] * len(x))
+    assert learner.classes == []
+
+
+def test_a_module_that_the_program_trains_still_encodes_in_evaluation_mode():
+    module = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5))
+    encoder, x = as_encoder(module), torch.randn(8, 2)
+    before = encoder(x)
+    module.train()
+    assert torch.equal(encoder(x), before)
+
+
+@pytest.mark.parametrize("given", [nn.Linear(2, 3), torch.nn.functional.relu, "wordllama"])
+def test_an_encoder_can_be_pickled(given):
+    if isinstance(given, str):
+        pytest.importorskip(given)
+    encoder, x = as_encoder(given), TEXTS if given == "wordllama" else torch.randn(4, 2)
+    before = encoder(x)
+    assert torch.equal(pickle.loads(pickle.dumps(encoder))(x), before)
 
 
 def test_a_learner_with_an_encoder_and_one_without_are_not_merged():

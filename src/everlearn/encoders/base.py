@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from everlearn.arrays import as_tensor
 
-__all__ = ["OWN_ENCODER", "Encoder", "Features", "own_encoder", "parts", "same_encoder"]
+__all__ = ["OWN_ENCODER", "Encoder", "Features", "as_it_is", "own_encoder", "parts", "same_encoder"]
 
 BATCH = 32  # samples per call of the model
 OWN_ENCODER = "own:"  # before the name of an encoder that is the user's own object
@@ -90,9 +91,12 @@ class Encoder:
     def __repr__(self) -> str:
         return f"Encoder({self.name!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_model": None}  # a copy loads its own
+
 
 def _length(x: Any, where: str) -> int:
-    if isinstance(x, str | bytes) or not hasattr(x, "__len__"):
+    if isinstance(x, str | bytes | set | frozenset | Mapping) or not hasattr(x, "__len__"):
         raise ValueError(f"{where} takes a batch of samples, such as a list of texts, not {type(x).__name__}")
     if getattr(x, "ndim", 1) == 0:
         raise ValueError(f"{where} got x of shape [], but it takes a batch of samples, [n, ...]")
@@ -111,10 +115,15 @@ def own_encoder(given: Any) -> Encoder:
     named = given if hasattr(given, "__qualname__") else type(given)
     name = OWN_ENCODER + named.__qualname__
     if callable(getattr(given, "encode", None)):
-        return Encoder(name, lambda: lambda part: given.encode(_as_list(part)))
+        return Encoder(name, partial(_encoding, given))
     if isinstance(given, nn.Module):
-        return Encoder(name, lambda: _frozen(given), _module_version(given))
-    return Encoder(name, lambda: given)
+        return Encoder(name, partial(_frozen, given), _module_version(given))
+    return Encoder(name, partial(as_it_is, given))
+
+
+def as_it_is(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function itself: what an encoder loads where there is nothing to load."""
+    return function
 
 
 def same_encoder(saved: str | None, own: str | None) -> bool:
@@ -133,10 +142,13 @@ def _as_list(part: Any) -> Any:
     return part if isinstance(part, Tensor | list) else part.tolist()
 
 
-def _frozen(module: nn.Module) -> Callable[[Any], Tensor]:
-    module.eval()
+def _encoding(given: Any) -> Callable[[Any], Any]:
+    return lambda part: given.encode(_as_list(part))
 
+
+def _frozen(module: nn.Module) -> Callable[[Any], Tensor]:
     def encode(part: Any) -> Tensor:
+        module.eval()  # each time, since the program may have trained it
         held = next((each for each in module.parameters()), torch.zeros(()))
         x = as_tensor(part).to(held.device)
         x = x / 255 if x.dtype == torch.uint8 else x

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from everlearn.encoders import models
-from everlearn.encoders.base import BATCH, Encoder, own_encoder
+from everlearn.encoders.base import BATCH, Encoder, as_it_is, own_encoder
 from everlearn.import_names import import_named, is_import_name
 from everlearn.messages import nearest
 
@@ -96,7 +97,7 @@ def _named(name: str) -> Encoder:
     if colon and is_import_name(name):
         own = as_encoder(import_named(name, "encoder"))
         assert own is not None
-        return Encoder(name, lambda: lambda part: own(part), own.version)
+        return Encoder(name, partial(as_it_is, own), own.version)
     known = [*PACKAGED, *(f"{each}:NAME" for each in COLLECTIONS)]
     raise ValueError(f"there is no encoder {name!r}{nearest(name, known)}; for your own, use module:function")
 
@@ -111,7 +112,7 @@ def _made(name: str, kind: _Kind, rest: str) -> Encoder:
         )
     versions = " ".join(f"{package} {version(package)}" for package in kind.packages)
     version_text = " ".join(filter(None, (name, versions, kind.method)))
-    return Encoder(name, lambda: kind.load(rest), version_text, kind.batch)
+    return Encoder(name, partial(kind.load, rest), version_text, kind.batch)
 
 
 def _is_installed(package: str) -> bool:
