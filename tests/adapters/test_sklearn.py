@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from sklearn.base import clone
@@ -242,6 +243,75 @@ def test_what_is_refused_leaves_the_model_as_it_was(blobs):
     assert pickle.dumps(model) == before
 
 
+def test_a_refused_fit_leaves_the_model_as_it_was(blobs):
+    x, y = blobs
+    model = CoPEClassifier(hidden=16, random_state=0).fit(x, y)
+    before = pickle.dumps(model)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        model.fit(np.zeros((2, 7)), [0.5, 1.5])
+    assert pickle.dumps(model) == before
+
+
+@pytest.mark.parametrize("learn", ["fit", "partial_fit"])
+def test_a_model_whose_first_samples_were_refused_is_not_fitted(learn, blobs):
+    model = CoPEClassifier(hidden=16)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        getattr(model, learn)(np.zeros((2, 7)), [0.5, 1.5])
+    with pytest.raises(NotFittedError):
+        model.predict(np.zeros((2, 7)))
+
+
+@pytest.mark.parametrize("classes", [["d", None], np.array([["a", "d"]]), {"a", "d"}, "ad", 5])
+def test_announced_classes_that_are_no_list_of_labels_are_refused_before_anything_is_learnt(classes, blobs):
+    model = CoPEClassifier(hidden=16, random_state=0).partial_fit(*blobs)
+    before = pickle.dumps(model)
+    with pytest.raises(ValueError, match="classes is a list or an array of labels, not"):
+        model.partial_fit(*blobs, classes=classes)
+    assert pickle.dumps(model) == before
+
+
+def test_announced_classes_of_several_kinds_are_refused_before_anything_is_learnt(blobs):
+    model = CoPEClassifier(hidden=16, random_state=0).partial_fit(*blobs)
+    before = pickle.dumps(model)
+    with pytest.raises(ValueError, match="all labels must be of one kind, but there are text and others"):
+        model.partial_fit(*blobs, classes=np.array(["a", 1], object))
+    assert pickle.dumps(model) == before
+
+
+def test_a_weight_too_large_in_a_later_batch_is_refused_before_anything_is_learnt(blobs):
+    x, y = blobs
+    model = CoPEClassifier(hidden=16, random_state=0).partial_fit(x, y)
+    before = pickle.dumps(model)
+    with pytest.raises(
+        ValueError, match=r"takes a sample_weight of at least 0 and at most 1e\+06, not 2e\+06"
+    ):
+        model.partial_fit(x, y, sample_weight=[*[1.0] * (len(y) - 1), 2e6])
+    assert pickle.dumps(model) == before
+
+
+def test_labels_of_64_bits_with_and_without_a_sign_stay_exact():
+    x, large = np.eye(2), [2**60 + 1, 2**60 + 2]
+    model = CoPEClassifier(hidden=8, random_state=0).partial_fit(x, np.array(large, np.uint64), classes=[1])
+    assert model.classes_.tolist() == [1, *large] and set(model.predict(x).tolist()) <= {*large}
+
+
+def test_a_function_of_ones_own_in_the_settings_stays_in_a_pickle(blobs):
+    settings = {"hidden": 8, "memory_size": 20, "augmentation": torch.sigmoid}
+    model = OnlineClassifier("reservoir", random_state=0, settings=settings).partial_fit(*blobs)
+    twin = pickle.loads(pickle.dumps(model)).partial_fit(*blobs)
+    assert twin.learner_.settings.augmentation is torch.sigmoid
+    np.testing.assert_array_equal(
+        twin.predict_proba(blobs[0]), model.partial_fit(*blobs).predict_proba(blobs[0])
+    )
+
+
+def test_an_encoder_in_the_settings_stays_in_a_pickle(blobs):
+    settings = {"hidden": 8, "memory_size": 20, "encoder": nn.Linear(4, 3)}
+    model = OnlineClassifier("cope", random_state=0, settings=settings).partial_fit(*blobs)
+    twin = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(twin.predict_proba(blobs[0]), model.predict_proba(blobs[0]))
+
+
 def test_a_learner_that_would_diverge_says_so():
     x = np.array([[1e6], [-1e6]] * 20)
     settings = {"learning_rate": 1e6, "clip": None, "standardise": False}
@@ -319,6 +389,27 @@ def test_a_wrong_frame_is_refused_before_anything_is_learnt():
     assert model.learner_.state_dict()["meta"] == before
 
 
+def test_after_a_frame_with_text_an_array_is_refused_in_one_sentence():
+    X, y = mixed_frame()
+    model = CoPEClassifier(hidden=16, random_state=0).partial_fit(X, y)
+    for array in (X.to_numpy(), np.zeros((3, 2))):
+        with pytest.raises(ValueError, match="takes a DataFrame, as the first one, not ndarray"):
+            model.predict(array)
+
+
+def test_text_in_a_column_that_held_numbers_is_refused_by_its_name():
+    X, y = mixed_frame()
+    model = CoPEClassifier(hidden=16, random_state=0).fit(X.assign(city=1.0), y)
+    with pytest.raises(ValueError, match="takes numbers in the column 'city', as in the first samples"):
+        model.predict(X)
+
+
+def test_a_frame_with_text_and_without_rows_is_refused_in_one_sentence():
+    X, y = mixed_frame()
+    with pytest.raises(ValueError, match="CoPEClassifier got a DataFrame without rows"):
+        CoPEClassifier(hidden=16).fit(X[:0], y[:0])
+
+
 def test_weights_of_zero_are_left_out_and_others_count():
     X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
     weights = np.where(np.arange(20) < 10, 1.0, 0.0)
@@ -336,7 +427,14 @@ def test_weights_of_zero_are_left_out_and_others_count():
 
 @pytest.mark.parametrize(
     "y",
-    [["a", None, "b"], np.array(["a", None, "b"], object), pd.Series(["a", None, "b"]), ["a", np.nan, "b"]],
+    [
+        ["a", None, "b"],
+        np.array(["a", None, "b"], object),
+        pd.Series(["a", None, "b"]),
+        pl.Series(["a", None, "b"]),
+        pl.Series(["a", None, "b"], dtype=pl.Categorical),
+        ["a", np.nan, "b"],
+    ],
 )
 @pytest.mark.parametrize("learn", ["fit", "partial_fit"])
 def test_a_missing_label_among_texts_is_a_sentence(learn, y):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +24,31 @@ from torch import nn
 
 from everlearn.adapters.common import check_batch_size, deserialize, make_learner, probabilities, serialize
 from everlearn.core.learner import Learner
+from everlearn.core.row_selection import as_weights
 from everlearn.core.table import Table, as_table, is_dataframe
 from everlearn.core.validation import check_batch
 from everlearn.core.wrong_samples import check_mask
-from everlearn.memory.labels import is_missing
+from everlearn.memory.labels import is_missing, shortened
 from everlearn.messages import is_whole
 
 __all__ = ["SklearnClassifier"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _unchanged_if_refused(method: Method) -> Method:
+    """A decorator: the attributes of the estimator are as before where the method raises an error."""
+
+    @functools.wraps(method)
+    def whole(self: Any, *arguments: Any, **named: Any) -> Any:
+        before = dict(vars(self))
+        try:
+            return method(self, *arguments, **named)
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    return cast(Method, whole)
 
 
 class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -45,6 +64,7 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def _kind(self) -> tuple[str | type[Learner], dict[str, Any] | None]:
         """The learner and its settings."""
 
+    @_unchanged_if_refused
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from these samples only; anything learnt before is discarded.
 
@@ -66,6 +86,7 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.learner_, self.classes_, self.calls_ = learner, np.unique(y), 1
         return self
 
+    @_unchanged_if_refused
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from more samples, once and in their order; new labels may appear in any call.
 
@@ -77,15 +98,15 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         first = not hasattr(self, "learner_")
         X, y, weights = self._checked(X, y, sample_weight, reset=first)
         learner = self._new(check_random_state(self.random_state)) if first else self.learner_
-        known = _concatenate(
-            [y, *([] if first else [self.classes_]), *([] if classes is None else [classes])]
+        known = _distinct(
+            [y, *([] if first else [self.classes_]), *([] if classes is None else [_announced(classes)])]
         )
         call = 0 if first else self.calls_
         # So that an invalid row raises an error before the first batch is learnt.
         check_batch(learner, X, y, "partial_fit" if isinstance(X, Table) else "observe")
         self._learn(learner.observe, X, y, call, weights)
         learner.end_horizon()
-        self.learner_, self.classes_, self.calls_ = learner, np.unique(known), call + 1
+        self.learner_, self.classes_, self.calls_ = learner, known, call + 1
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -109,6 +130,8 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         _check_labels(y)
         X = self._rows(X, reset)
         if isinstance(X, Table):
+            if not len(X):
+                raise ValueError(f"{type(self).__name__} got a DataFrame without rows: give at least one")
             y = column_or_1d(y, warn=True)
             check_consistent_length(X, y)
         else:
@@ -117,11 +140,12 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         if weights is None:
             return X, y, None
         weights = _check_sample_weight(weights, X, ensure_non_negative=True)
+        weights = as_weights(weights, len(y), type(self).__name__)
         counts = np.flatnonzero(weights > 0)
         return X[counts], y[counts], weights[counts]
 
     def _samples(self, X: Any) -> Any:
-        check_is_fitted(self)
+        check_is_fitted(self, "learner_")
         X = self._rows(X, reset=False)
         if isinstance(X, Table):
             return X
@@ -130,13 +154,24 @@ class SklearnClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def _rows(self, X: Any, reset: bool) -> Any:
         """A DataFrame that has columns of categories, or whose learner knows such, as a table; else X as it is."""
         _check_names(X)
-        check_mask(X, type(self).__name__)
+        name = type(self).__name__
+        check_mask(X, name)
+        encodes = not reset and self.learner_.columns is not None
         if not is_dataframe(X):
+            if encodes:
+                raise ValueError(f"{name} takes a DataFrame, as the first one, not {type(X).__name__}")
             return X
-        table = as_table(X, type(self).__name__)
-        encodes = not reset and getattr(getattr(self, "learner_", None), "columns", None) is not None
+        table = as_table(X, name)
         if not table.has_categories and not encodes:
             return X
+        if not reset and not encodes:
+            column = next(
+                each for each, part in zip(table.names, table.columns, strict=True) if isinstance(part, list)
+            )
+            raise ValueError(
+                f"{name} takes numbers in the column {shortened(column)}, as in the first samples: encode it, or "
+                "fill in what is missing"
+            )
         validate_data(self, X, reset=reset, skip_check_array=True)
         return table
 
@@ -187,16 +222,32 @@ def _check_names(X: Any) -> None:
 def _check_labels(y: Any) -> None:
     """Raise a ValueError if a label among texts is missing; scikit-learn finds it among numbers only."""
     if not isinstance(y, list | tuple):
-        y = y.tolist() if str(getattr(y, "dtype", "")) in ("object", "str", "string", "category") else ()
+        kind = str(getattr(y, "dtype", "")).lower().partition("(")[0]
+        listed = kind in ("object", "str", "string", "category", "categorical", "enum")
+        y = (y.to_list() if hasattr(y, "to_list") else y.tolist()) if listed else ()
     for place, label in enumerate(y):
         if is_missing(label):
             raise ValueError(f"y has no label (None or NaN) for sample {place}: leave such samples out")
 
 
-def _concatenate(parts: list[Any]) -> NDArray[Any]:
-    """Join labels; a ValueError if they can't be sorted together."""
-    labels = [np.asarray(part) for part in parts]
-    kinds = {{"O": "text", "U": "text", "S": "bytes"}.get(part.dtype.kind, "numbers") for part in labels}
+def _announced(classes: Any) -> NDArray[Any]:
+    """The labels of `classes`; a ValueError if it is not a sequence of such."""
+    labels = np.asarray(classes)
+    if labels.ndim != 1 or any(map(is_missing, labels.tolist())):
+        raise ValueError(f"classes is a list or an array of labels, not {shortened(classes)}")
+    return labels
+
+
+def _distinct(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """The labels of all parts, sorted; a ValueError if they can't be sorted together."""
+    kinds = {{"O": "text", "U": "text", "S": "bytes"}.get(part.dtype.kind, "numbers") for part in parts}
     if len(kinds) > 1:
         raise ValueError(f"all labels must be of one kind, but there are {' and '.join(sorted(kinds))}")
-    return np.concatenate(labels)
+    labels = np.concatenate(parts)
+    if labels.dtype.kind == "f" and all(part.dtype.kind in "biu" for part in parts):
+        # Signed and unsigned numbers of 64 bits, which floating ones can't hold.
+        labels = np.array([label for part in parts for label in part.tolist()])
+    try:
+        return np.unique(labels)
+    except TypeError:
+        raise ValueError("all labels must be of one kind, but there are text and others") from None
