@@ -127,6 +127,14 @@ def test_a_class_named_like_a_rejected_sample_leaves_the_label_out(tmp_path):
     assert "label" not in found
 
 
+def test_a_class_named_by_half_of_a_surrogate_pair_leaves_the_label_out(tmp_path):
+    learner = make("cope")
+    learner.observe(torch.randn(4, 6), ["a", "\udcff"] * 2)
+    learner.export(tmp_path / "model.onnx")
+    found, labels = answers(tmp_path / "model.onnx", torch.randn(2, 6))
+    assert "label" not in found and labels == ["a", "\udcff"]
+
+
 def test_the_mean_over_mirror_images_is_exported(tmp_path):
     learner = make("cope", mirrored=True, shifted=1, width=3)
     for x, y in batches():

@@ -162,7 +162,10 @@ def _add_labels(model: Any, labels: list[Label], rejects: bool) -> None:
     values: list[Any]
     if all(type(label) is str for label in labels):
         kind, unknown = TensorProto.STRING, UNKNOWN_WORD
-        values = [label.encode() for label in labels if isinstance(label, str)]
+        try:
+            values = [label.encode() for label in labels if isinstance(label, str)]
+        except UnicodeEncodeError:  # half of a surrogate pair, which text in ONNX can't hold
+            return
         last: Any = unknown.encode()
     elif all(type(label) is int and -(2**63) <= label < 2**63 for label in labels):
         kind, last, values = TensorProto.INT64, UNKNOWN_NUMBER, list(labels)
