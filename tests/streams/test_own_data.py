@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from scipy import sparse
 from torch.utils.data import TensorDataset
 
 from everlearn import Evaluator, learner, run, split, stream
@@ -256,11 +258,56 @@ def test_learners_by_name_take_a_stream_of_ones_own(photos: Path) -> None:
         ({"test": (np.zeros((2, 9), np.float32), ["ant", "bee"])}, "the test samples have the shape"),
         ({"test": (np.zeros((1, 4), np.float32), ["owl"])}, "the class 'owl', which no training sample has"),
         ({"size": 8}, "size is for image files"),
+        ({"validation": "yes"}, "validation must be a share above 0 and below 1, .* not 'yes'"),
+        ({"scenario": "blurry", "amount": "0.5"}, "a number from 0 to 1, not '0.5'"),
+        ({"class_order": None}, "class_order is a list of labels, or one of sorted, seed, not None"),
     ],
 )
 def test_a_mistake_is_one_clear_sentence(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         split(*table(), **arguments)
+
+
+@pytest.mark.parametrize("kind", [np.ndarray.tolist, lambda x: [tuple(row) for row in x], list, pd.DataFrame])
+def test_rows_of_any_kind_are_samples_with_all_their_values(kind: Any) -> None:
+    x, y = table()
+    whole, given = split(x, y), split(kind(x), y)
+    assert torch.equal(given.x.float(), whole.x)
+
+
+def test_a_list_of_images_as_nested_lists_keeps_their_rows_and_columns() -> None:
+    x = np.arange(8.0 * 3 * 4).reshape(8, 3, 4)
+    assert split(x.tolist(), ["ant", "bee"] * 4, tasks=2).x.shape == (6, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.array([["a", "b"]] * 120), "x is an array of the type <U1, but one of numbers was expected"),
+        (pd.DataFrame({"a": ["u", "v"] * 60}), "x is an array of the type (object|str|<U1), but one of num"),
+        ([{"a": 1.0}] * 120, "a sample is a dict, but an image or numbers were expected; pass a transform"),
+        (sparse.csr_matrix(np.eye(120)), "split takes arrays or tensors .* not csr_matrix"),
+    ],
+)
+def test_samples_that_are_no_numbers_are_explained(x: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        split(x, table()[1])
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, pd.DataFrame])
+def test_labels_are_one_column(kind: Any) -> None:
+    x, y = table()
+    one_hot = kind(np.eye(6)[np.unique(y, return_inverse=True)[1]])
+    with pytest.raises(ValueError, match=r"y has the shape \[120, 6\], but one label for each .* one-hot"):
+        split(x, one_hot)
+    with pytest.raises(ValueError, match="a label must be a str, int, .* not \\['a'\\]"):
+        split(x, [["a"]] * 120)
+
+
+def test_a_seed_of_numpy_is_a_seed() -> None:
+    x, y = table()
+    assert torch.equal(split(x, y, seed=np.int64(3)).order[0], split(x, y, seed=3).order[0])
+    assert stream("split-digits", seed=np.int64(3)).samples == 1442
 
 
 def test_missing_labels_and_odd_sources_are_explained() -> None:

@@ -214,6 +214,12 @@ def test_a_number_is_no_stream() -> None:
         as_stream(3)
 
 
+def test_a_name_or_a_dict_is_no_stream() -> None:
+    for source, kind in (("split-digits", "a str"), ({"x": X, "y": Y}, "a dict")):
+        with pytest.raises(ValueError, match=f"not from {kind}"):
+            as_stream(source)
+
+
 def test_tests_that_are_no_pairs_are_refused() -> None:
     for tests in ([X], [(X, Y, 0)], [(X, Y[:3])]):
         with pytest.raises(ValueError, match="tests must be held-out samples and labels"):
@@ -223,6 +229,12 @@ def test_tests_that_are_no_pairs_are_refused() -> None:
 def test_a_batch_of_no_samples_is_refused() -> None:
     with pytest.raises(ValueError, match="batch_size must be at least 1, not 0"):
         as_stream((X, Y), batch_size=0)
+
+
+@pytest.mark.parametrize("batch_size", [2.5, "10", None])
+def test_a_batch_size_is_a_whole_number(batch_size: Any) -> None:
+    with pytest.raises(ValueError, match="batch_size must be at least 1, not .*; give a whole number"):
+        as_stream((X, Y), batch_size=batch_size)
 
 
 STRANGE = {

@@ -89,6 +89,7 @@ def stream(
         raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
     if not is_whole(seed, least=0):
         raise ValueError(f"seed must be a whole number, at least 0, not {seed!r}")
+    batch_size, seed = int(batch_size), int(seed)  # torch takes no integers of numpy
     if name in RECORD_STREAMS:
         if validation or (scenario, amount, imbalance, class_order) != ("split", None, None, "sorted"):
             raise ValueError(

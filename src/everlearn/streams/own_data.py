@@ -47,8 +47,9 @@ def split(
 ) -> DatasetStream:
     """Split your own labelled data into tasks that arrive one after another, or in another scenario.
 
-    x, y: arrays or tensors; image files and their labels; a folder with a subfolder of images for each class; a torch
-        Dataset with a length; a Hugging Face dataset (y: the name of its column of labels, if that is not `label`).
+    x, y: arrays, tensors, lists or DataFrames of numbers; image files and their labels; a folder with a subfolder of
+        images for each class; a torch Dataset with a length; a Hugging Face dataset (y: the name of its column of labels,
+        if that is not `label`).
     tasks: how many tasks the classes are divided into.
     scenario, amount, batch_size, seed: as of `stream`.
     imbalance: i for the variant S(T_i), in which each task except i sends only a tenth of its samples.
@@ -75,6 +76,7 @@ def split(
         raise ValueError(f"batch_size must be a whole number, at least 1, not {batch_size!r}")
     if not is_whole(seed, least=0):
         raise ValueError(f"seed must be a whole number, at least 0, not {seed!r}")
+    batch_size, seed = int(batch_size), int(seed)  # torch takes no integers of numpy
     scenarios.check(scenario, amount, imbalance)
     check_class_order(class_order)
     how = Reading(as_size(size), transform, workers, in_memory, colour)
@@ -116,9 +118,9 @@ def _train_and_test(all_of_it: Labelled, test: Any, how: Reading) -> tuple[Label
     return all_of_it, held_out
 
 
-def hold_out(data: Labelled, share: float, what: str) -> tuple[Labelled, Labelled]:
+def hold_out(data: Labelled, share: Any, what: str) -> tuple[Labelled, Labelled]:
     """Separate a fixed random share of each class, at least one sample and never all of them."""
-    if isinstance(share, bool) or not 0 < share < 1:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise ValueError(f"{what} must be a share above 0 and below 1, or data of its own, not {share!r}")
     places: dict[Any, list[int]] = {}
     for place in np.random.default_rng(0).permutation(len(data.y)).tolist():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from everlearn.messages import nearest
 from everlearn.streams import class_incremental, concept_drift, domain_incremental
@@ -35,9 +35,10 @@ class Amount(NamedTuple):
     most: float = 1
     whole: bool = False
 
-    def allows(self, amount: float) -> bool:
+    def allows(self, amount: Any) -> bool:
         """Whether this amount is in the range."""
-        return self.least <= amount <= self.most and not (self.whole and amount % 1)
+        in_range = isinstance(amount, int | float) and self.least <= amount <= self.most
+        return in_range and not (self.whole and amount % 1)
 
     def __str__(self) -> str:
         """Its meaning and its range, for messages."""

@@ -22,6 +22,7 @@ __all__ = ["Labelled", "Reading", "as_size", "read"]
 IN_MEMORY = 10**9
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+NUMBERS = "biuf"  # kinds of numpy's types
 Size = tuple[int, int]
 Transform = Callable[[Any], Any]
 
@@ -57,14 +58,19 @@ def read(x: Any, y: Any, how: Reading) -> Labelled:
         if y is not None:
             raise ValueError(f"the labels of the folder {os.fspath(x)} are its subfolders; leave y out")
         return _folder(Path(x), how)
-    if isinstance(x, np.ndarray | Tensor):
-        return Labelled(_array(x, how), _labels(y, len(x)))
     if _is_hugging_face(x):
         return _hugging_face(x, y, how)
+    if hasattr(x, "to_numpy"):  # pandas, polars
+        x = x.to_numpy()
+    if isinstance(x, list | tuple) and y is not None:
+        x = _rows(x)
+    if isinstance(x, np.ndarray | Tensor):
+        return Labelled(_array(x, how), _labels(y, len(x)))
     if isinstance(x, list | tuple) and x and all(isinstance(item, str | os.PathLike) for item in x):
         files = [os.fspath(item) for item in x]
         return Labelled(_from_files(files, how), _labels(y, len(files)))
-    if hasattr(x, "__getitem__") and hasattr(x, "__len__") and not isinstance(x, dict):
+    sparse = hasattr(x, "toarray")
+    if hasattr(x, "__getitem__") and hasattr(x, "__len__") and not isinstance(x, dict) and not sparse:
         return _map_style(x, y, how)
     raise ValueError(
         "split takes arrays or tensors x and y, a folder with a subfolder of images for each class, a list of image "
@@ -72,7 +78,23 @@ def read(x: Any, y: Any, how: Reading) -> Labelled:
     )
 
 
+def _rows(x: Any) -> Any:
+    """Lists of numbers as an array; anything else as it is."""
+    if not x or not isinstance(x[0], list | tuple):
+        return x
+    try:
+        rows = np.array(x)
+    except (TypeError, ValueError):  # pairs, or of different lengths
+        return x
+    return rows if rows.dtype.kind in NUMBERS else x
+
+
 def _array(x: Any, how: Reading) -> Tensor | LazySamples:
+    if isinstance(x, np.ndarray) and x.dtype.kind not in NUMBERS:
+        raise ValueError(
+            f"x is an array of the type {x.dtype}, but one of numbers was expected; turn texts and categories into "
+            "numbers, then x.astype(float)"
+        )
     samples = x if isinstance(x, Tensor) else torch.from_numpy(_writeable(native(x)))
     if how.size is not None:
         raise ValueError("size is for image files and Pillow images; resize an array before")
@@ -88,7 +110,17 @@ def _writeable(x: Any) -> Any:
 def _labels(y: Any, samples: int) -> list[Any]:
     if y is None:
         raise ValueError("y is missing: pass one label for each sample of x")
+    if getattr(y, "ndim", 1) != 1:
+        raise ValueError(
+            f"y has the shape {list(y.shape)}, but one label for each sample was expected; pass one column of it, or "
+            "y.argmax(1) if it is one-hot"
+        )
     labels = y.tolist() if hasattr(y, "tolist") else list(y)
+    for label in labels:
+        if isinstance(label, list | dict | set | np.ndarray):
+            raise ValueError(
+                f"a label must be a str, int, float, bool, None, bytes or a tuple of these, not {label!r}"
+            )
     if len(labels) != samples:
         raise ValueError(
             f"x has {samples} samples but y has {len(labels)} labels; pass one label for each sample"
@@ -275,7 +307,15 @@ def _decode(
     if _is_image(sample):
         pixels = np.array(sample, np.uint8)
         sample = pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
-    return sample if isinstance(sample, Tensor) else torch.from_numpy(np.array(sample))
+    if isinstance(sample, Tensor):
+        return sample
+    values = np.array(sample)
+    if values.dtype.kind not in NUMBERS:
+        raise ValueError(
+            f"a sample is a {type(sample).__name__}, but an image or numbers were expected; pass a transform that "
+            "makes a tensor of it"
+        )
+    return torch.from_numpy(values)
 
 
 def _is_image(sample: Any) -> bool:

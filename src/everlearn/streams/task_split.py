@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +71,10 @@ def check_class_order(class_order: Any) -> None:
     """Raise a ValueError unless it is a known word or a sequence of labels."""
     if isinstance(class_order, str) and class_order not in CLASS_ORDERS:
         raise ValueError(f"class_order is a list of labels, or a word{nearest(class_order, CLASS_ORDERS)}")
+    if not isinstance(class_order, Iterable):
+        raise ValueError(
+            f"class_order is a list of labels, or one of {', '.join(CLASS_ORDERS)}, not {class_order!r}"
+        )
 
 
 CLASS_ORDERS = ("sorted", "seed")
@@ -90,7 +94,7 @@ def ordered_classes(classes: Sequence[Any], class_order: str | Sequence[Any], se
         shuffled = np.random.default_rng(seed).permutation(len(classes)).tolist()
         return shuffled if class_order == "seed" else list(numbers)
     places = {label: number for number, label in enumerate(classes)}
-    given = list(class_order)
+    given = class_order.tolist() if hasattr(class_order, "tolist") else list(class_order)
     if sorted(map(str, given)) != sorted(map(str, classes)) or not set(given) <= places.keys():
         raise ValueError(
             f"class_order must name each of the {len(classes)} classes once; it has {len(given)} labels, "

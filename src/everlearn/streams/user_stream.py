@@ -10,6 +10,7 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from everlearn.encoders import as_encoder
+from everlearn.messages import is_whole
 from everlearn.streams.base import Batch, Stream, Tests, sample_count
 from everlearn.streams.encoded import encoded
 
@@ -48,8 +49,8 @@ def as_stream(
         return encoded(as_stream(source, name=name, tests=tests, **options), found)
     if isinstance(source, Stream):
         return source
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+    if not is_whole(batch_size, least=1):
+        raise ValueError(f"batch_size must be at least 1, not {batch_size!r}; give a whole number")
     size = samples = None
     if _is_pair(source):
         x, y = source
@@ -57,7 +58,7 @@ def as_stream(
     elif isinstance(source, Dataset):
         samples = len(source) if hasattr(source, "__len__") else None
         source, size = DataLoader(source, batch_size), batch_size
-    if not isinstance(source, Iterable):
+    if not isinstance(source, Iterable) or isinstance(source, str | Mapping):
         raise ValueError(
             "a stream is made from batches, a DataLoader, a Dataset or a pair of arrays, "
             f"not from {_kind(source)}; pass an iterable of (x, y)"
