@@ -164,6 +164,7 @@ def test_a_horizon_of_a_task_is_refused_where_nobody_tells_t():
         ({"extent": "window", "samples": 0}, "got 'window' with samples=0"),
         ({"extent": "task", "samples": 5}, "no other horizon has one; got 'task' with samples=5"),
         ({"epochs": 0}, "epochs must be at least 1, not 0"),
+        ({"epochs": 1.5}, "epochs must be at least 1, not 1.5, and a whole number"),
     ],
 )
 def test_a_horizon_that_makes_no_sense_is_refused(words, sentence):

@@ -62,6 +62,21 @@ def test_names_in_place_of_a_learner_and_a_stream_get_a_sentence():
         Evaluator(every="x")
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"evaluator": 50}, r"evaluator is a value such as Evaluator\(every=50\), not 50"),
+        ({"evaluator": Evaluator}, "evaluator is a value such as .*, not <class"),
+        ({"horizon": "task"}, r"horizon is a value such as Horizon\(\"task\", epochs=5\), not 'task'"),
+        ({"clock": 2.5}, r"clock is a value such as Clock\(cost=2.5\), not 2.5"),
+        ({"samples": "5"}, "samples must be at least 1, or None for the whole stream, not '5'"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused_before_anything_is_learnt(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        run(CoPE(), stream("split-digits"), **options)
+
+
 def test_a_run_is_what_observing_each_batch_would_be():
     by_hand, by_run = small(), small()
     for x, y in first(weather(), 30):

@@ -189,6 +189,7 @@ def test_a_rho_of_no_batches_is_refused(every):
         ({"horizon": "al"}, "horizon is one of seen, all, current, not 'al'"),
         ({"concepts": "dynamic"}, "concepts is one of static, evolving, not 'dynamic'"),
         ({"tests": [(1, 2, 3)]}, "tests must be held-out samples and labels"),
+        ({"metrics": [len]}, "metrics is a dict of functions by names, not"),
     ],
 )
 def test_a_setting_that_is_none_is_refused(words, sentence):

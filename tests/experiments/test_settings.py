@@ -8,6 +8,7 @@ import pytest
 
 from everlearn.experiments.settings import (
     benchmark_settings,
+    check_settings,
     inherited_settings,
     read_benchmark,
     settings_in_force,
@@ -104,3 +105,8 @@ def test_a_setting_that_a_class_of_ones_own_defines_is_not_the_benchmarks():
 def test_a_learner_of_the_library_has_only_settings_of_its_own():
     assert benchmark_settings("mose", "split-mnist", False) == {}
     assert inherited_settings(Mine, "no-such-stream", False) == {}
+
+
+def test_a_network_is_named_by_a_text():
+    with pytest.raises(ValueError, match="network is a name, such as mlp or module:function, not 3"):
+        check_settings("cope", {"network": 3})

@@ -81,6 +81,8 @@ class Evaluator:
         for name, known in (("horizon", ("seen", "all", "current")), ("concepts", ("static", "evolving"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {getattr(self, name)!r}")
+        if not isinstance(self.metrics, Mapping):
+            raise ValueError(f"metrics is a dict of functions by names, not {self.metrics!r}")
         for name, metric in self.metrics.items():
             if not isinstance(name, str) or not callable(metric) or name in METRICS:
                 raise ValueError(

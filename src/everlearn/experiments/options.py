@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import get_args
 
 from everlearn.core.arguments import as_device
 from everlearn.experiments.runner import Backend
@@ -57,6 +58,8 @@ class SweepOptions:
             raise ValueError(f"workers must be at least 1, not {self.workers}")
         if self.device not in ("auto", "cpu", "cuda", "mps"):
             raise ValueError(f"device is auto, cpu, cuda or mps, not {self.device!r}")
+        if self.backend not in get_args(Backend):
+            raise ValueError(f"backend is {' or '.join(get_args(Backend))}, not {self.backend!r}")
         if self.backend == "local":  # with Ray, the runs are on other machines than this one
             as_device(self.device)
         if self.address is not None and self.backend != "ray":

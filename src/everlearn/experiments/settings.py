@@ -114,6 +114,8 @@ def check_settings(learner: str, given: dict[str, Any]) -> dict[str, Any]:
     kind = learners.find(learner)
     given = dict(given)
     network = given.pop("network", DEFAULT_NETWORK)
+    if not isinstance(network, str):
+        raise ValueError(f"network is a name, such as mlp or module:function, not {network!r}")
     check_name(network)
     known = [field.name for field in dataclasses.fields(kind.Settings)]
     for name in given:

@@ -54,7 +54,7 @@ class ExperimentResult:
         cell = self.table.at(learner, stream)
         if cell is None:
             raise ValueError(f"there is no run of {learner!r} on {stream!r}")
-        return stored_values(cell, metric)
+        return stored_values(cell, *self._known(metric))
 
     def mean(self, learner: str, stream: str, metric: str = "accuracy") -> float:
         """The mean of a metric over seeds."""
@@ -113,7 +113,7 @@ class ExperimentResult:
 
         return write([self.store], Path(folder), [self.experiment])
 
-    def _known(self, metrics: Sequence[str]) -> list[str]:
+    def _known(self, metrics: str | Sequence[str]) -> list[str]:
         several = [metrics] if isinstance(metrics, str) else list(metrics)
         check_metrics([self.table], several)
         return several

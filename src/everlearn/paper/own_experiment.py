@@ -83,6 +83,8 @@ def experiment(
     if not is_whole(seeds, least=1):
         raise ValueError(f"seeds must be a whole number, at least 1, not {seeds!r}")
     rows, columns = _named(learners, "learners"), _named(streams, "streams")
+    if evaluator is not None and not isinstance(evaluator, Evaluator):
+        raise ValueError(f"evaluator is a value such as Evaluator(every=50), not {evaluator!r}")
     if against is not None and against not in rows:
         raise ValueError(f"against is one of the learners{nearest(against, rows)}, not {against!r}")
     parts = {row: _learner(row, value) for row, value in rows.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, get_args
 
-from everlearn.messages import nearest
+from everlearn.messages import is_whole, nearest
 
 __all__ = ["Extent", "Horizon"]
 
@@ -38,5 +38,5 @@ class Horizon:
                 "a window needs a number of samples, at least 1, and no other horizon has one; "
                 f"got {self.extent!r} with samples={self.samples}"
             )
-        if self.epochs < 1:
-            raise ValueError(f"epochs must be at least 1, not {self.epochs}")
+        if not is_whole(self.epochs, least=1):
+            raise ValueError(f"epochs must be at least 1, not {self.epochs!r}, and a whole number")

@@ -48,8 +48,8 @@ def split(
     """Split your own labelled data into tasks that arrive one after another, or in another scenario.
 
     x, y: arrays, tensors, lists or DataFrames of numbers; image files and their labels; a folder with a subfolder of
-        images for each class; a torch Dataset with a length; a Hugging Face dataset (y: the name of its column of labels,
-        if that is not `label`).
+        images for each class; a torch Dataset with a length; a Hugging Face dataset (y: the name of its column of
+        labels, if that is not `label`).
     tasks: how many tasks the classes are divided into.
     scenario, amount, batch_size, seed: as of `stream`.
     imbalance: i for the variant S(T_i), in which each task except i sends only a tenth of its samples.
