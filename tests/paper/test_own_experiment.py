@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from everlearn.experiments.store import Store
 from everlearn.learners.finetune import Finetune
 from everlearn.learners.reservoir import Reservoir
 from everlearn.paper.other_runs import other_runs
+from everlearn.paper.paper_tables import metric_view
+from everlearn.paper.writers import to_markdown
 
 
 class Mine(Reservoir):
@@ -155,6 +158,27 @@ def test_a_star_marks_what_differs_from_the_best_significantly(found) -> None:
         assert ("*" in line.split("|")[3].replace("**", "")) == expected[row], (line, star)
 
 
+def test_a_cell_with_fewer_seeds_than_most_says_how_many(found) -> None:
+    cells = tuple(
+        dataclasses.replace(cell, runs=cell.runs[:2])
+        if (cell.cell.row, cell.cell.column) == ("tuned", "digits")
+        else cell
+        for cell in found.table.cells
+    )
+    short = to_markdown(metric_view(dataclasses.replace(found.table, cells=cells)))
+    rows = {
+        line.split("|")[1].strip(): line.split("|")[-2].replace("*", "").strip()
+        for line in short.splitlines()
+    }
+    assert rows["tuned"].endswith("n = 2")
+    assert not any("n =" in shown for row, shown in rows.items() if row != "tuned")
+
+
+def test_a_metric_that_was_not_measured_has_no_mean(found) -> None:
+    with pytest.raises(ValueError, match="there is no metric 'lowst'; did you mean 'lowest'"):
+        found.mean("ours", "digits", "lowst")
+
+
 def test_figures_are_vector_files_in_a_columns_width(found, tmp_path: Path) -> None:
     written = found.figures(tmp_path, "svg", width=3.0, names={"ours": "Ours"}, colours={"ours": "#123456"})
     assert sorted(path.name for path in written) == [
@@ -264,6 +288,13 @@ def test_a_job_of_the_library_keeps_its_key() -> None:
         ),
         (["cope"], ["split-digits"], {"seeds": 0}, "seeds must be a whole number, at least 1, not 0"),
         (["cope"], ["split-digits"], {"against": "gem"}, "against is one of the learners"),
+        (
+            ["cope"],
+            ["split-digits"],
+            {"evaluator": 50},
+            r"evaluator is a value such as Evaluator\(every=50\), not 50",
+        ),
+        (["cope"], ["split-digits"], {"backend": "dask"}, "backend is local or ray, not 'dask'"),
         ("cope", ["split-digits"], {}, "learners is a dict of what to run"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from everlearn.experiments import significance
@@ -34,7 +35,7 @@ TITLES = {
 LEVEL = 0.05
 NOTE = (
     "Mean ± standard deviation over seeds; the best mean of a column is bold, and * marks means that differ from it "
-    "significantly (paired t-test over seeds, Holm, p < 0.05)."
+    "significantly (paired t-test over seeds, Holm, p < 0.05); n is the number of seeds where it is not that of most."
 )
 
 
@@ -85,6 +86,7 @@ def metric_view(table: Table, metric: str = "accuracy", names: Mapping[str, str]
     by_place = {(cell.cell.row, cell.cell.column): values(cell, metric) for cell in table.cells}
     best = {column: _best(table, column, by_place, metric) for column in table.columns}
     starred = {place for column in table.columns for place in _worse(table, column, by_place, best[column])}
+    usual = statistics.mode(len(each) for each in by_place.values() if each) if any(by_place.values()) else 0
     digits = (
         2 if metric in TITLES else _digits([value for each in by_place.values() for value in each.values()])
     )
@@ -96,7 +98,7 @@ def metric_view(table: Table, metric: str = "accuracy", names: Mapping[str, str]
             if found is None:
                 entries.append(Entry("–"))
                 continue
-            note = "*" if (row, column) in starred else ""
+            note = " ".join(["*"] * ((row, column) in starred) + [f"n = {found.n}"] * (found.n != usual))
             style = ("best",) if row == best[column] else ()
             entries.append(Entry(mean=found.mean, std=found.std, digits=digits, note=note, style=style))  # type: ignore[arg-type]
         rows.append(Row(_head(row, names), tuple(entries)))
