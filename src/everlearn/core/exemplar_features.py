@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from everlearn.core.prediction import CHUNK
+from everlearn.core.prediction import chunk_size
 from everlearn.networks import as_input
 
 if TYPE_CHECKING:
@@ -20,5 +20,6 @@ __all__ = ["exemplar_features"]
 def exemplar_features(learner: Learner, features: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
     """The features of all exemplars, `[exemplars, d]`, and the class of each; to be called in evaluation mode."""
     rows, slots = (torch.from_numpy(part).to(learner.device) for part in learner.memory.kept())
-    chunks = (learner.prepared(as_input(learner.memory.recall(part))) for part in torch.split(rows, CHUNK))
+    parts = torch.split(rows, chunk_size(learner))
+    chunks = (learner.prepared(as_input(learner.memory.recall(part))) for part in parts)
     return torch.cat([features(chunk) for chunk in chunks]), slots

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,11 +26,12 @@ from everlearn.torch_modes import keeping_modes
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["CHUNK", "Diverged", "NotLearntYet", "embed", "evaluate", "predict", "predict_proba"]
+__all__ = ["Diverged", "NotLearntYet", "chunk_size", "embed", "evaluate", "predict", "predict_proba"]
 
 Result = TypeVar("Result")
 
 CHUNK = 1000  # samples per forward pass, which bounds the memory that a prediction needs
+PIXELS = 100_000  # of all images of a forward pass on a CPU
 
 
 class NotLearntYet(RuntimeError):
@@ -78,6 +80,18 @@ def scored(learner: Learner, x: Any, method: str = "predict") -> Array:
     return scores
 
 
+def chunk_size(learner: Learner) -> int:
+    """Samples per forward pass.
+
+    On a CPU, so few images that what a convolution computes of them stays in the cache: with 97 images of CIFAR at a
+    time, each takes half as long as with 1,000.
+    """
+    shape = learner.sample_shape or ()
+    if len(shape) < 3 or learner.device.type != "cpu":
+        return CHUNK
+    return min(max(PIXELS // math.prod(shape[-2:]), 1), CHUNK)
+
+
 @keeping_modes
 def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply a function to the samples, in evaluation mode and in chunks."""
@@ -88,9 +102,9 @@ def in_chunks(learner: Learner, x: Any, method: str, function: Callable[[Tensor]
     learner.settle()
     parts: Iterable[Tensor]
     if is_sparse(x):  # made dense one chunk after the other
-        parts = (check_samples(learner, part, method) for part in row_chunks(x, CHUNK))
+        parts = (check_samples(learner, part, method) for part in row_chunks(x, chunk_size(learner)))
     else:
-        parts = torch.split(check_samples(learner, x, method), CHUNK)
+        parts = torch.split(check_samples(learner, x, method), chunk_size(learner))
     try:
         inputs = (learner.prepared(as_input(part.to(learner.device))) for part in parts)
         return evaluate(learner, lambda: torch.cat([function(part) for part in inputs]))

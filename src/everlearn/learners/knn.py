@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from everlearn.core.fixed_features import FixedFeatureLearner, FixedFeatureSettings
-from everlearn.core.prediction import CHUNK
+from everlearn.core.prediction import chunk_size
 from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.networks import as_input, to_unit_length
 
@@ -80,7 +80,8 @@ class KNN(FixedFeatureLearner):
         """The unit-length features of all exemplars around their mean, this mean, and their classes."""
         if self._exemplars is None:
             rows, slots = (torch.from_numpy(part).to(self.device) for part in self.memory.kept())
-            parts = [as_input(self.memory.recall(part)) for part in torch.split(rows, CHUNK) if len(part)]
+            chunks = torch.split(rows, chunk_size(self))
+            parts = [as_input(self.memory.recall(part)) for part in chunks if len(part)]
             found = torch.cat([self.features(part) for part in parts]) if parts else torch.zeros(0, 1)
             mean = found.sum(0) / max(len(slots), 1)
             self._exemplars = to_unit_length(found - mean)[0], mean, slots
