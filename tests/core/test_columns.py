@@ -216,6 +216,41 @@ def test_missing_categories_are_a_category_of_their_own():
     assert learner.columns.categories == ({"Oslo": 0, None: 1},)
 
 
+@pytest.mark.parametrize(
+    "frame",
+    [
+        [{"age": None, "city": "Oslo"}] * 2,
+        pd.DataFrame({"age": [None, pd.NA], "city": "Oslo"}),
+        pl.DataFrame({"age": [None, None], "city": ["Oslo", "Rome"]}),
+    ],
+)
+def test_a_column_that_shows_neither_numbers_nor_text_at_first_is_refused(frame):
+    learner = small()
+    with pytest.raises(ValueError, match="got no value in the column 'age', row 0: fill it in"):
+        learner.observe(frame, [0, 1])
+    assert learner.columns is None
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"city": pd.array([None, None], dtype="string")}),
+        pd.DataFrame({"city": pd.Categorical([None, None])}),
+        pl.DataFrame({"city": pl.Series([None, None], dtype=pl.String)}),
+    ],
+)
+def test_a_column_of_text_may_begin_without_any_value(frame):
+    learner = small()
+    learner.observe(frame, [0, 1])
+    assert learner.columns.categories == ({None: 0},)
+
+
+def test_a_column_of_categories_may_have_no_value_in_a_later_frame():
+    learner = trained()
+    learner.observe(rows()[0].assign(city=None), ["nowhere"] * 6)
+    assert None in learner.columns.categories[1]
+
+
 def test_frames_are_rows_never_images():
     learner = small()
     learner.observe(pd.DataFrame(np.eye(6, 49)), [0, 1, 0, 1, 0, 1])
