@@ -220,6 +220,12 @@ def test_a_network_of_ones_own_fills_up_to_its_width():
     assert len(twin) == 1 and len(batcher) == 0
 
 
+def test_a_column_without_values_takes_no_input_of_a_network_of_ones_own():
+    batcher = MiniBatcher(learners.find("cope")(nn.Linear(2, 8), memory_size=5, device="cpu"), 2)
+    batcher.learn_many(["x", "empty", "y"], np.array([[1.0, np.nan, 2.0], [2.0, np.nan, 1.0]]), [0, 1])
+    assert batcher.columns.names == ["x", "y"] and batcher.learner.samples == 2
+
+
 def test_a_learner_whose_state_does_not_go_by_features_is_not_widened(monkeypatch):
     odd = learner()
     odd.observe(np.zeros((2, 3)), [0, 1])

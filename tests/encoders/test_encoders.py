@@ -340,6 +340,13 @@ def test_samples_differ_by_content_type_and_shape(tmp_path):
     assert sum(calls) == 9
 
 
+@pytest.mark.parametrize("x", [torch.rand(3, 4).bfloat16(), torch.rand(3, 4, requires_grad=True)])
+def test_samples_that_numpy_does_not_take_are_cached(x, tmp_path):
+    encoder = as_encoder(nn.Linear(4, 2))
+    for _ in range(2):
+        assert torch.equal(encode_with_cache(encoder, x, tmp_path), encoder(x))
+
+
 def test_an_encoder_that_may_compute_anything_is_not_cached(tmp_path):
     calls = []
     encoder = as_encoder(counted(calls))

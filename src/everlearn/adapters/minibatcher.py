@@ -68,7 +68,8 @@ class MiniBatcher:
         check_matrix(names, values)
         labels = labels_of(self.learner, labels, "learn_many")
         if labels:
-            self._check(names, labels)
+            used = np.flatnonzero((~np.isnan(values)).any(axis=0)).tolist()
+            self._check([names[column] for column in used], labels)
         for row, label in zip(values.tolist(), labels, strict=True):
             record = {name: value for name, value in zip(names, row, strict=True) if value == value}
             self._learn(tuple(record), checked_values(record), label)

@@ -70,9 +70,10 @@ def _key(sample: Any) -> bytes:
     """A hash of a sample's type, shape and content."""
     if isinstance(sample, str):
         return hashlib.sha256(b"text " + sample.encode("utf-8", "surrogatepass")).digest()
-    array = np.ascontiguousarray(
-        sample.numpy() if isinstance(sample, Tensor) else np.asarray(as_array(sample))
-    )
+    if isinstance(sample, Tensor):
+        sample = sample.detach().cpu()
+        sample = (sample.float() if sample.dtype == torch.bfloat16 else sample).numpy()  # which numpy lacks
+    array = np.ascontiguousarray(as_array(sample))
     return hashlib.sha256(f"{array.dtype} {array.shape} ".encode() + array.tobytes()).digest()
 
 
