@@ -207,6 +207,12 @@ def test_runs_of_a_protocol_are_in_its_table(tmp_path):
     assert "rivals-P2" in comparisons()
 
 
+def test_a_file_that_was_run_with_other_seeds_into_another_store_is_one_table(mine, tmp_path):
+    paths = [reproduced(tmp_path / "a", mine, seeds=1), reproduced(tmp_path / "b", mine, seeds=2)]
+    (table,) = report.tables_of(paths)
+    assert {len(cell.runs) for cell in table.cells} == {2}
+
+
 def test_merging_stores_takes_their_experiments_along(mine, tmp_path):
     path = reproduced(tmp_path / "s", mine)
     assert main(["report", str(path), "--merge", str(tmp_path / "all")]) == 0

@@ -113,17 +113,25 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 
 def definitions_of(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """The definitions in several stores, each once; a folder of results has none."""
-    found: list[dict[str, Any]] = []
+    """The definitions in several stores, each once, whatever its seeds; a folder of results has none."""
+    found: dict[str, dict[str, Any]] = {}
     for path in paths:
         for definition in [] if path.is_dir() else Store(path).experiments():
             if not _is_definition(definition):
                 raise ValueError(
                     f"an experiment in {path} is not one that everlearn wrote; name another file"
                 )
-            if definition not in found:
-                found.append(definition)
-    return found
+            found.setdefault(json.dumps(_without_runs(definition), sort_keys=True), definition)
+    return list(found.values())
+
+
+def _without_runs(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition without the runs of its seeds: a table shows those of all seeds."""
+    panels = [
+        {**panel, "cells": [{**cell, "runs": []} for cell in panel["cells"]]}
+        for panel in definition.get("panels", ())
+    ]
+    return {**definition, "panels": panels}
 
 
 def run_by_name(definitions: Iterable[Mapping[str, Any]]) -> set[str]:
