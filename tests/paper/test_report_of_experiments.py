@@ -213,6 +213,21 @@ def test_a_file_that_was_run_with_other_seeds_into_another_store_is_one_table(mi
     assert {len(cell.runs) for cell in table.cells} == {2}
 
 
+def test_a_name_of_several_experiments_is_a_report_of_all_of_them(tmp_path):
+    path = reproduced(tmp_path / "s", "rivals", seeds=1)
+    assert main(["report", str(path), "--experiments", "rivals", "--markdown", str(tmp_path / "m")]) == 0
+    assert (
+        main(["report", str(path), "--experiments", *parts("rivals"), "--markdown", str(tmp_path / "n")]) == 0
+    )
+    assert (tmp_path / "m").read_text("utf-8") == (tmp_path / "n").read_text("utf-8") != ""
+
+
+def test_a_name_that_is_no_experiment_suggests_one_of_the_store(mine, tmp_path, capsys):
+    path = reproduced(tmp_path / "s", mine)
+    assert main(["report", str(path), "--experiments", "momentum-mattters"]) == 2
+    assert "did you mean 'momentum-matters'?" in capsys.readouterr().err
+
+
 def test_merging_stores_takes_their_experiments_along(mine, tmp_path):
     path = reproduced(tmp_path / "s", mine)
     assert main(["report", str(path), "--merge", str(tmp_path / "all")]) == 0

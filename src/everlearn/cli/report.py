@@ -10,6 +10,7 @@ import tyro
 
 from everlearn.cli.flags import in_one_sentence
 from everlearn.experiments.store import STORE
+from everlearn.messages import nearest
 
 if TYPE_CHECKING:
     from everlearn.paper.experiment import Experiment
@@ -95,10 +96,18 @@ def _definitions(flags: ReportFlags) -> list[dict[str, Any]]:
 def _chosen(flags: ReportFlags) -> list[Experiment] | None:
     """The experiments to show: those that are named, also the user's own of these stores; None for all."""
     from everlearn.paper.experiment import experiment
-    from everlearn.paper.stored_experiments import stored_experiments
+    from everlearn.paper.reproduce import parts
+    from everlearn.paper.stored_experiments import built_in, stored_experiments
 
     own = {each.name: each for each in stored_experiments(_definitions(flags))} if flags.experiments else {}
-    return [own[name] if name in own else experiment(name) for name in flags.experiments] or None
+    chosen: list[Experiment] = []
+    for name in flags.experiments:
+        several = [name] if name in own else parts(name)
+        if several == [name] and name not in {*own, *built_in()} and not name.endswith(".toml"):
+            known = nearest(name, [*own, *built_in()])
+            raise ValueError(f"there is no experiment {name!r}{known}; one of your own is a file *.toml")
+        chosen += [own[name]] if name in own else [experiment(part) for part in several]
+    return chosen or None
 
 
 def _write_for_a_paper(flags: ReportFlags) -> None:
