@@ -146,6 +146,15 @@ def test_a_run_that_ended_is_not_the_result_of_the_same_samples_in_another_order
         run(*digits("finetune", **now), Evaluator(every=50), checkpoint=path)
 
 
+def test_a_run_that_ended_is_not_the_result_on_other_held_out_samples(tmp_path):
+    x, y = stream("split-digits").tests[0]
+    path = tmp_path / "run"
+    run(*digits("finetune"), Evaluator(every=50, tests=(x, y)), checkpoint=path)
+    for other in ((255 - x, y), (x, 1 - y), (x[:9], y[:9])):
+        with pytest.raises(CheckpointError, match="is of a run with the held-out samples"):
+            run(*digits("finetune"), Evaluator(every=50, tests=other), checkpoint=path)
+
+
 def test_a_stream_of_ones_own_that_is_another_now_is_refused(tmp_path):
     path = tmp_path / "run"
 

@@ -26,11 +26,14 @@ from everlearn.memory.labels import as_labels, encode_label
 from everlearn.messages import differing
 from everlearn.streams.base import Batch, Stream, native
 from everlearn.streams.dataset_stream import DatasetStream
+from everlearn.streams.lazy_samples import rows, sample_chunks
 
 if TYPE_CHECKING:
     from everlearn.engine.loop import Run
 
 __all__ = ["RunCheckpoint"]
+
+FEW = 10  # held-out samples of each concept that are compared
 
 
 class RunCheckpoint:
@@ -185,6 +188,13 @@ def _plain_row(row: Any) -> Any:
     return row.tolist() if hasattr(row, "tolist") else row
 
 
+def _held_out(run: Run) -> list[int]:
+    """A checksum of the held-out samples of each concept: of all labels, and of the first few samples."""
+    tests = run.stream.tests if run.evaluator.tests is None else run.evaluator.tests
+    first = [next(sample_chunks(rows(x, range(min(len(y), FEW))))) for x, y in tests]
+    return [fingerprint(Batch(x, y)) for x, (_, y) in zip(first, tests, strict=True)]
+
+
 def _order(stream: Stream) -> int | None:
     """A checksum of which samples are sent, in which order and how they are transformed; None if it is not known.
 
@@ -216,6 +226,7 @@ def _terms(run: Run) -> dict[str, Any]:
         "scenario": getattr(stream, "scenario", None),
         "samples": stream.samples,
         "order of samples": _order(stream),
+        "held-out samples": _held_out(run),
         "limit": run.limit,
         "evaluator": evaluator,
         "horizon": dataclasses.asdict(run.horizon.horizon),
