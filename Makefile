@@ -68,6 +68,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/breakdown.py --network slim-resnet18 --batches 60
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/learn_one.py
+	$(BIN)/python benchmarks/predict.py
 	$(BIN)/python benchmarks/compare.py --peers-python $(PEERS)
 	$(BIN)/python benchmarks/checkpoint.py
 	$(BIN)/python benchmarks/live.py
