@@ -226,6 +226,20 @@ def test_images_are_decoded_once_for_several_seeds_and_again_after_a_file_change
     assert str(changed) in opened[before:]
 
 
+def test_grey_values_of_16_bits_are_scaled_to_8(tmp_path: Path) -> None:
+    shades = np.linspace(0, 2**16 - 1, 16).astype(np.uint16).reshape(4, 4)
+    for label in ("ant", "bee"):
+        (tmp_path / label).mkdir()
+        for i in range(2):
+            Image.fromarray(shades).save(tmp_path / label / f"{i}.png")
+    assert split(tmp_path, tasks=2).x[0, 0].flatten().tolist() == list(range(0, 256, 17))
+    Image.fromarray(np.ones((4, 4), np.float32)).save(tmp_path / "bee" / "2.tiff")
+    with pytest.raises(
+        ValueError, match=r"the image .*2\.tiff has floating-point values; save it with 8 or 16"
+    ):
+        split(tmp_path, tasks=2)
+
+
 def test_images_are_resized_and_a_transform_may_do_anything_else(photos: Path) -> None:
     assert split(photos, size=(4, 6)).x.shape[1:] == (3, 4, 6)
     s = split(photos, transform=lambda image: np.array(image, np.float32).mean((0, 1)))
@@ -258,6 +272,8 @@ def test_learners_by_name_take_a_stream_of_ones_own(photos: Path) -> None:
         ({"test": (np.zeros((2, 9), np.float32), ["ant", "bee"])}, "the test samples have the shape"),
         ({"test": (np.zeros((1, 4), np.float32), ["owl"])}, "the class 'owl', which no training sample has"),
         ({"size": 8}, "size is for image files"),
+        ({"size": 8.5}, r"size is \(height, width\) or one number for both, not 8.5"),
+        ({"colour": "grey"}, "colour is True for RGB, False for grey, or None .* not 'grey'"),
         ({"validation": "yes"}, "validation must be a share above 0 and below 1, .* not 'yes'"),
         ({"scenario": "blurry", "amount": "0.5"}, "a number from 0 to 1, not '0.5'"),
         ({"class_order": None}, "class_order is a list of labels, or one of sorted, seed, not None"),

@@ -79,6 +79,10 @@ def split(
     batch_size, seed = int(batch_size), int(seed)  # torch takes no integers of numpy
     scenarios.check(scenario, amount, imbalance)
     check_class_order(class_order)
+    if colour not in (None, True, False):
+        raise ValueError(
+            f"colour is True for RGB, False for grey, or None for what the first image is, not {colour!r}"
+        )
     how = Reading(as_size(size), transform, workers, in_memory, colour)
     train, held_out = _train_and_test(read(x, y, how), test, how)
     if validation is not False:

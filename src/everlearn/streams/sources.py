@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.messages import is_whole
 from everlearn.streams.base import native
 from everlearn.streams.lazy_samples import LazySamples
 
@@ -300,7 +301,7 @@ def _decode(
     """A sample as a tensor; an image is `[channels, height, width]` in bytes, grey if the first image is."""
     sample = load(item)
     if _is_image(sample):
-        sample = sample.convert("RGB" if colour else "L")
+        sample = _of_8_bits(sample, item).convert("RGB" if colour else "L")
         if size is not None and sample.size != size[::-1]:
             sample = sample.resize(size[::-1])
     sample = sample if transform is None else transform(sample)
@@ -316,6 +317,18 @@ def _decode(
             "makes a tensor of it"
         )
     return torch.from_numpy(values)
+
+
+def _of_8_bits(image: Any, item: Any) -> Any:
+    """The image, with grey values of 16 bits scaled to 8; Pillow's own `convert` makes all above 255 white."""
+    if image.mode == "F":
+        named = f"the image {item}" if isinstance(item, str) else "an image"
+        raise ValueError(f"{named} has floating-point values; save it with 8 or 16 bits for each pixel")
+    if not image.mode.startswith("I"):
+        return image
+    from PIL import Image
+
+    return Image.fromarray((np.array(image).clip(0, 2**16 - 1) // 2**8).astype(np.uint8))
 
 
 def _is_image(sample: Any) -> bool:
@@ -337,7 +350,7 @@ def as_size(size: int | Sequence[int] | None) -> Size | None:
     """Height and width; one number is both."""
     if size is None:
         return None
-    sides = (size, size) if isinstance(size, int) else tuple(size)
-    if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
+    sides = (size, size) if not isinstance(size, Sequence) else tuple(size)
+    if len(sides) != 2 or not all(is_whole(side) for side in sides):
         raise ValueError(f"size is (height, width) or one number for both, not {size!r}")
-    return sides[0], sides[1]
+    return int(sides[0]), int(sides[1])
