@@ -103,7 +103,8 @@ class Columns:
             slots, most = self.categories[place], self.inputs[place]
             if slots is None or len(slots) == most:
                 continue
-            new = [value for value in dict.fromkeys(_as_list(values)) if value not in slots]
+            listed = _as_categories(values, slots, self.names[place], where)
+            new = [value for value in dict.fromkeys(listed) if value not in slots]
             for value in new[: most - len(slots)]:
                 grown[place] = {**(grown[place] or {}), value: len(grown[place] or {})}
         return (
@@ -122,7 +123,8 @@ class Columns:
             if slots is None:
                 rows[:, start] = _as_numbers(values, name, where)
             else:
-                places = [(row, _slot(value, slots, inputs)) for row, value in enumerate(_as_list(values))]
+                listed = _as_categories(values, slots, name, where)
+                places = [(row, _slot(value, slots, inputs)) for row, value in enumerate(listed)]
                 known = np.array([(row, slot) for row, slot in places if slot is not None], np.intp).reshape(
                     -1, 2
                 )
@@ -265,9 +267,14 @@ def _slot(category: Label, slots: Slots, inputs: int) -> int | None:
     return slot
 
 
-def _as_list(values: Any) -> list[Label]:
+def _as_categories(values: Any, slots: Slots, name: Label, where: str) -> list[Label]:
     if isinstance(values, list):
         return values
+    if not slots.keys() - {None} and not np.isnan(values).all():
+        raise ValueError(
+            f"{where} got numbers in the column {shortened(name)}, which holds categories, since it had no value so "
+            "far: begin again with a frame that has one, or give text"
+        )
     return [None if value != value else value for value in values.tolist()]
 
 

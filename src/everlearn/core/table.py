@@ -124,8 +124,6 @@ def _pandas_column(series: Any, name: Label, where: str) -> tuple[Column, int]:
         return _categories(series.tolist(), name, where), len(kind.categories)
     if kind.kind in "biuf":
         return series.to_numpy(dtype=np.float64, na_value=np.nan), 0
-    if kind.name.startswith("str"):
-        return _categories(series.tolist(), name, where), 0
     if kind.kind == "O":
         return _objects(series.tolist(), name, where), 0
     raise _not_taken(name, kind, where)
@@ -135,21 +133,16 @@ def _polars_column(series: Any, name: Label, where: str) -> tuple[Column, int]:
     kind = series.dtype
     if kind.is_numeric() or str(kind) == "Boolean":
         return np.array(series.to_list(), np.float64), 0
-    if str(kind) == "Null":
-        return np.full(len(series), np.nan), 0
-    if str(kind).partition("(")[0] in ("String", "Categorical", "Enum"):
+    if str(kind).partition("(")[0] in ("String", "Categorical", "Enum", "Null"):
         declared = len(kind.categories) if str(kind).startswith("Enum") else 0
         return _categories(series.to_list(), name, where), declared
     raise _not_taken(name, kind, where)
 
 
 def _objects(values: list[Any], name: Label, where: str) -> Column:
-    """Values of any type: numbers if all are, else categories.
-
-    Without any value they count as missing numbers, which are refused unless the column is known to hold categories.
-    """
+    """Values of any type: numbers if all are, else categories."""
     held = [value for value in values if not is_missing(value)]
-    if all(isinstance(value, (numbers.Real, np.bool_)) for value in held):
+    if held and all(isinstance(value, (numbers.Real, np.bool_)) for value in held):
         return np.array([np.nan if is_missing(value) else _float(value) for value in values])
     return _categories(values, name, where)
 
