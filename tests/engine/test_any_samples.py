@@ -148,3 +148,12 @@ def test_a_run_over_every_kind_of_samples_resumes_from_its_checkpoint(kind, tmp_
 def test_a_stream_of_sparse_rows_may_not_wait_for_the_learner():
     result = run(small(), as_stream((sparse.csr_matrix(X), Y)), clock=Clock(cost=2))
     assert (result.samples, result.missed) == (120, 60)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_picture_of_the_embedding_takes_every_kind_of_held_out_samples(kind):
+    measured = Evaluator(representation=True)
+    result = run(small(), as_stream((KINDS[kind], Y), tests=(KINDS[kind], Y)), measured)
+    plain = run(small(), as_stream((X, Y), tests=(X, Y)), measured)
+    assert torch.equal(result.embedding.features, plain.embedding.features)
+    assert result.embedding.labels == plain.embedding.labels

@@ -251,6 +251,8 @@ def test_an_empty_history_is_an_error_that_says_so(metric):
 def test_a_window_of_one_evaluation_is_an_error():
     with pytest.raises(ValueError, match="at least 2 evaluations, not 1"):
         metrics.windowed_forgetting(from_matrix(R), window=1)
+    with pytest.raises(ValueError, match="at least 2 evaluations, not 2.5"):
+        metrics.windowed_plasticity(from_matrix(R), window=2.5)
 
 
 # Against slow loops

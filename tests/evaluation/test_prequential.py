@@ -54,6 +54,7 @@ def test_prequential_curves_agree_with_sums_over_what_each_batch_looks_back_on(p
         (lambda: prequential_accuracy([1], [1, 2]), "1 counts of correct predictions for 2 batches"),
         (lambda: prequential_accuracy([3], [2]), "can't have fewer than 0 correct predictions, or more"),
         (lambda: windowed_prequential_accuracy([1], [2], window=0), "at least 1 batch, not 0"),
+        (lambda: windowed_prequential_accuracy([1], [2], window=2.5), "at least 1 batch, not 2.5"),
         (lambda: fading_prequential_accuracy([1], [2], factor=0), "above 0 and at most 1, not 0"),
     ],
 )

@@ -16,6 +16,7 @@ from everlearn.evaluation.history import Evaluation
 from everlearn.evaluation.worker import EvaluationWorker
 from everlearn.memory.labels import Label, as_labels
 from everlearn.streams.base import Batch, Stream
+from everlearn.streams.lazy_samples import rows, sample_chunks
 
 __all__ = ["Monitor"]
 
@@ -120,8 +121,9 @@ class Monitor:
         # Evenly spaced, because held-out samples are often sorted by class.
         steps = [-(-len(y) * len(tests) // EMBEDDED_SAMPLES) for _, y in tests]
         pairs = list(zip(tests, steps, strict=True))
-        features = torch.cat([learner.embed(x[::step]) for (x, _), step in pairs]).cpu()
-        labels = [label for (_, y), step in pairs for label in as_labels(y[::step])]
+        shown = [rows(x, range(0, len(y), step)) for (x, y), step in pairs]
+        features = torch.cat([learner.embed(part) for x in shown for part in sample_chunks(x)]).cpu()
+        labels = [label for (_, y), step in pairs for label in as_labels(y)[::step]]
         return Embedding(features, labels, getattr(learner, "prototypes", {}))
 
     def _tests(self) -> tuple[Sequence[tuple[Any, Any]], tuple[int, ...] | None, frozenset[int] | None]:

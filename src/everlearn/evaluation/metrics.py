@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from everlearn.evaluation.history import Evaluation, History, first_ends
 from everlearn.memory.labels import Label
+from everlearn.messages import is_whole
 
 __all__ = [
     "Evaluation",
@@ -288,8 +289,8 @@ def _lowest_since_end(history: History) -> dict[int, float]:
 def _curves(history: History, window: int) -> list[NDArray[np.float64]]:
     """A(E_i, f_n) over all evaluations n, for each task i ever seen; nan where it was not measured."""
     _last(history)
-    if window < 2:
-        raise ValueError(f"a window has at least 2 evaluations, not {window}")
+    if not is_whole(window, least=2):
+        raise ValueError(f"a window has at least 2 evaluations, not {window!r}")
     tasks = dict.fromkeys(task for evaluation in history for task in evaluation.seen_accuracies)
     return [np.array([e.seen_accuracies.get(task, math.nan) for e in history]) for task in tasks]
 

@@ -12,6 +12,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.messages import is_whole
+
 __all__ = ["fading_prequential_accuracy", "prequential_accuracy", "windowed_prequential_accuracy"]
 
 Counts = Sequence[int] | NDArray[np.int64]
@@ -35,8 +37,8 @@ def windowed_prequential_accuracy(correct: Counts, sizes: Counts, window: int) -
     >>> windowed_prequential_accuracy([0, 5, 10], [10, 10, 10], window=2)
     array([0.  , 0.25, 0.75])
     """
-    if window < 1:
-        raise ValueError(f"a window has at least 1 batch, not {window}")
+    if not is_whole(window, least=1):
+        raise ValueError(f"a window has at least 1 batch, not {window!r}")
     right, total = (_within(counts, window) for counts in _checked(correct, sizes))
     return _ratio(right, total)
 
