@@ -189,6 +189,17 @@ def test_a_state_with_impossible_counts_is_refused():
     assert same_state(learner.state_dict(), state)
 
 
+@pytest.mark.parametrize(("name", "value"), [("sharpness", 1e9), ("biases", 1e300)])
+def test_a_state_with_an_impossible_temperature_or_bias_is_refused(name, value):
+    learner = CoPE("mlp", hidden=8, memory_size=20, device="cpu")
+    learner.observe(torch.randn(8, 4), [0, 1] * 4)
+    state = learner.state_dict()
+    forged = {**state, f"calibration.{name}": torch.full_like(state[f"calibration.{name}"], value)}
+    with pytest.raises(CheckpointError, match="a temperature or biases that no samples lead to"):
+        learner.load_state_dict(forged)
+    assert same_state(learner.state_dict(), state)
+
+
 def test_large_embeddings_are_scored_now_and_then():
     learner = CoPE("identity", memory_size=4, device="cpu")
     learner.observe(torch.randn(2, 512, generator=torch.Generator().manual_seed(0)), ["a", "b"])

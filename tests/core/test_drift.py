@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from everlearn import CoPE, learners
+from everlearn.checkpoint import CheckpointError
 from everlearn.core.drift import AWAY, LEAST, RECENT, RISE, SURE, Drift, refuted
 
 
@@ -151,6 +152,18 @@ def test_a_resumed_learner_is_the_same_to_the_bit(drift, tmp_path):
         for name, part in states[0].items()
         if isinstance(part, torch.Tensor)
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("classes", -5.0), ("classes", 1e300), ("rate", -3.0), ("rate", 2.0), ("unchecked", -1)],
+)
+def test_a_state_with_impossible_counts_of_errors_is_refused(name, value):
+    learner = trained("alarm", 3)
+    state = learner.state_dict()
+    forged = {**state, f"drift.{name}": torch.full_like(state[f"drift.{name}"], value)}
+    with pytest.raises(CheckpointError, match="its record of drift has a negative count, or an error rate"):
+        learner.load_state_dict(forged)
 
 
 def test_forgetting_a_class_forgets_its_errors():

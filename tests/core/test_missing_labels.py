@@ -78,3 +78,11 @@ def test_what_is_no_sequence_is_refused_under_every_rule(y):
     for rule in ("refuse", "skip", "class"):
         with pytest.raises(ValueError, match="y is a sequence of labels"):
             make("cope", missing_labels=rule).observe(X, y)
+
+
+def test_a_merge_adds_the_samples_without_labels():
+    learner, other = (make("cope", missing_labels="skip") for _ in range(2))
+    learner.observe(X, ["a", None, "b", None])
+    other.observe(X, ["a", None, "b", "a"])
+    learner.merge(other)
+    assert learner.unlabelled == 3

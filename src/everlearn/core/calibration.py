@@ -30,6 +30,7 @@ RATE = 0.02  # step size of biases and temperature
 STEP = 10  # samples of a step, at most
 SURE = 0.01  # no likelihood counts as less than this
 FLATTEST, SHARPEST = -4.0, 3.0  # bounds of the logarithm of the inverse temperature
+LARGEST_BIAS = 1e30  # far more than any number of steps adds up to
 FIRST = 2**18  # numbers in the first samples, all of which are scored
 
 Numbers = NDArray[np.float64]
@@ -156,6 +157,8 @@ class Calibration:
         )
         if evidence.shape != (2,) or sharpness.shape != () or biases.shape != self.biases.shape:
             raise ValueError("its calibration has another shape than its classes need")
+        if not (FLATTEST <= float(sharpness) <= SHARPEST and bool((biases.abs() <= LARGEST_BIAS).all())):
+            raise ValueError("its calibration has a temperature or biases that no samples lead to")
         self.evidence, self.biases = evidence.double().numpy(), biases.double().numpy()
         self.sharpness = float(sharpness)
         if self._kind == "prior":

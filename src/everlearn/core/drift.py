@@ -134,6 +134,11 @@ class Drift:
         classes, rate, unchecked = (state[f"drift.{name}"].cpu() for name in ("classes", "rate", "unchecked"))
         if classes.shape != self.classes.shape or rate.shape != (4,) or unchecked.shape != ():
             raise ValueError("its record of drift has another shape than its classes need")
+        counted = min(float(part.min()) for part in (classes, rate, unchecked) if part.numel())
+        if counted < 0 or float(rate[1]) > 1 or bool((classes[0] > 1).any()):
+            raise ValueError(
+                "its record of drift has a negative count, or an error rate that is not from 0 to 1"
+            )
         self.classes = classes.double().numpy()
         self.rate, self.unchecked = rate.double().numpy(), int(unchecked)
 

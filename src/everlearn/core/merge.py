@@ -69,6 +69,7 @@ def _merge(learner: Learner, other: Learner) -> None:
     learner.merge_from(other, np.array(learner.labels.slots(other.classes), np.int64))
     learner.batches += other.batches
     learner.samples += other.samples
+    learner.unlabelled += other.unlabelled
 
 
 def _with_columns_of(learner: Learner, other: Learner) -> Learner:
