@@ -1,10 +1,13 @@
 """Delayed labels, for every learner."""
 
+import json
+
 import pytest
 import torch
 from small_learners import batches, every_learner, make, same_state, taught
 
 from everlearn import UNKNOWN, load
+from everlearn.checkpoint import CheckpointError
 
 
 def task(learner):
@@ -108,3 +111,17 @@ def test_samples_asked_before_the_first_label_must_have_the_same_shape():
     learner.ask(["x"], torch.zeros(1, 6))
     with pytest.raises(ValueError, match=r"ask got samples of shape \[7\]"):
         learner.ask(["y"], torch.zeros(1, 7))
+
+
+@pytest.mark.parametrize(
+    ("ids", "sentence"),
+    [(["a", "a"], "got the id 'a' twice"), (["a", {"float": "nan"}], "takes a sequence of ids")],
+)
+def test_a_state_with_ids_that_ask_refuses_is_refused(ids, sentence):
+    learner = make("cope")
+    learner.ask(["a", "b"], torch.randn(2, 6))
+    forged = learner.state_dict() | {
+        "asked.ids": torch.frombuffer(bytearray(json.dumps(ids).encode()), dtype=torch.uint8)
+    }
+    with pytest.raises(CheckpointError, match=sentence):
+        make("cope").load_state_dict(forged)

@@ -84,7 +84,8 @@ class WaitingSamples:
     def restore(self, state: State) -> None:
         """Load a state that `state` returned."""
         if "asked.ids" in state:
-            ids = [decode_label(code) for code in json.loads(bytes(state["asked.ids"].tolist()))]
+            codes = json.loads(bytes(state["asked.ids"].tolist()))
+            ids = as_ids([decode_label(code) for code in codes], "this state")
             self.samples = dict(zip(ids, state["asked.samples"].clone(), strict=True))
 
 
