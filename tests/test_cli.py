@@ -235,6 +235,15 @@ def test_json_has_null_for_a_metric_that_is_not_defined(capsys):
     assert (code, answer["metrics"]["bwt"]) == (0, {"mean": None, "std": 0.0, "per_seed": [None]})
 
 
+def test_a_stream_without_held_out_samples_has_no_pictures(capsys):
+    Path("sensor.py").write_text("def rows():\n    return [([[0.0, 1.0], [1.0, 0.0]], ['a', 'b'])] * 3\n")
+    code, out, _ = typed(
+        capsys, "run", "--learner", "finetune", "--stream", "sensor:rows", "--plots", "--no-keep"
+    )
+    assert code == 0
+    assert "there are no pictures, since the stream has no held-out samples" in out
+
+
 def test_a_run_with_the_answer_none_of_these_is_stored(capsys):
     code, _, err = typed(capsys, "run", "--unknown", "0.9", "--store", "s.sqlite", *QUICK)
     assert (code, err) == (0, "")

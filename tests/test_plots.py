@@ -268,6 +268,16 @@ def test_every_picture_is_written_to_a_folder_that_is_made(tmp_path):
     assert "<svg" in path.read_text()
 
 
+@pytest.mark.parametrize("runs", [[], [[]], [run(), []], run(), run()[0], 3])
+def test_what_are_no_histories_of_seeds_can_not_be_drawn(runs, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"nothing to draw of 'cope': give the history of every seed, such as \[re"
+    ):
+        plots.accuracy_over_stream({"cope": runs}, tmp_path / "a.png")
+    with pytest.raises(ValueError, match="nothing to draw: give a dict of learners"):
+        plots.confusion_matrices({}, tmp_path / "a.png")
+
+
 def test_matplotlib_loads_only_when_a_picture_is_drawn():
     code = "import sys, everlearn.plots; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

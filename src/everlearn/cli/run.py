@@ -114,8 +114,11 @@ def command(words: list[str]) -> int:
         print(settings_line(results[0].settings, flags.learner))
     notes = sys.stderr if flags.json else sys.stdout
     if flags.plots:
-        for picture in draw_pictures({flags.learner: results}, flags.out, variant=_variant(flags)):
+        pictures = draw_pictures({flags.learner: results}, flags.out, variant=_variant(flags))
+        for picture in pictures:
             print(f"picture: {picture}", file=notes)
+        if not pictures:
+            print("there are no pictures, since the stream has no held-out samples", file=notes)
     if flags.keep and not flags.json and kept.error is None:
         named = "" if flags.store == STORE else f" {flags.store}"
         print(f"stored in {flags.store}; `everlearn report{named}` shows all runs so far")

@@ -138,6 +138,8 @@ def draw_pictures(
 
     histories = {name: [run.history for run in runs] for name, runs in results.items()}
     evaluations = [each for runs in histories.values() for history in runs for each in history]
+    if not evaluations:
+        return []
     stem = "-".join([*results, next(iter(results.values()))[0].stream, *([variant] if variant else [])])
 
     def path(what: str) -> Path:

@@ -14,7 +14,7 @@ Figure instead.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,32 +42,32 @@ Target = str | os.PathLike[str]
 
 def accuracy_over_stream(histories: Histories, path: Target) -> Path:
     """Accuracy on the tasks seen over samples seen, a line per learner; histories: for each, one per seed."""
-    return save(curves.accuracy_over_stream(histories), path)
+    return save(curves.accuracy_over_stream(_checked(histories)), path)
 
 
 def anytime_accuracy_over_stream(histories: Histories, path: Target) -> Path:
     """Average anytime accuracy so far over samples seen, a line per learner."""
-    return save(curves.anytime_accuracy_over_stream(histories), path)
+    return save(curves.anytime_accuracy_over_stream(_checked(histories)), path)
 
 
 def accuracy_per_task(histories: Histories, path: Target) -> Path:
     """Accuracy on each task over samples seen: a panel per learner, a line per task."""
-    return save(curves.accuracy_per_task(histories), path)
+    return save(curves.accuracy_per_task(_checked(histories)), path)
 
 
 def confusion_matrices(histories: Histories, path: Target) -> Path:
     """The confusion matrix of each learner at the end of the stream, in percent."""
-    return save(classes.confusion_matrices(histories), path)
+    return save(classes.confusion_matrices(_checked(histories)), path)
 
 
 def memory_over_stream(histories: Histories, path: Target) -> Path:
     """How many exemplars of each class the replay memory holds over samples seen, a panel per learner."""
-    return save(classes.memory_over_stream(histories), path)
+    return save(classes.memory_over_stream(_checked(histories)), path)
 
 
 def drift_over_stream(histories: Histories, path: Target) -> Path:
     """How far each prototype moved between evaluations, over samples seen, a panel per learner."""
-    return save(classes.drift_over_stream(histories), path)
+    return save(classes.drift_over_stream(_checked(histories)), path)
 
 
 def embedding_plane(features: Tensor, labels: Any, prototypes: Mapping[Label, Tensor], path: Target) -> Path:
@@ -78,3 +78,22 @@ def embedding_plane(features: Tensor, labels: Any, prototypes: Mapping[Label, Te
 def reliability_diagram(predictions: Mapping[str, tuple[ArrayLike, ArrayLike]], path: Target) -> Path:
     """Accuracy over confidence, a panel per learner; for each, confidences and whether the prediction was right."""
     return save(reliability.reliability_diagram(predictions), path)
+
+
+def _checked(histories: Histories) -> Histories:
+    """The histories; a ValueError unless there is one with an evaluation for every seed of every learner."""
+    if not histories:
+        raise ValueError(
+            "there is nothing to draw: give a dict of learners, each with the history of every seed"
+        )
+    for name, runs in histories.items():
+        if not isinstance(runs, Sequence) or not runs or not all(_is_history(history) for history in runs):
+            raise ValueError(
+                f"there is nothing to draw of {name!r}: give the history of every seed, such as [result.history], of "
+                "runs with held-out samples"
+            )
+    return histories
+
+
+def _is_history(value: Any) -> bool:
+    return isinstance(value, Sequence) and len(value) > 0
