@@ -7,6 +7,7 @@ replaces the whole file atomically, so learner, position and measurements always
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import zlib
@@ -58,10 +59,15 @@ class RunCheckpoint:
                 "a run with a drift detector can't have a checkpoint: detectors have no state to write"
             )
 
+    @functools.cached_property
+    def terms(self) -> dict[str, Any]:
+        """The options that this run and its continuation must share."""
+        return _terms(self.run)
+
     def resume(self) -> bool:
         """Continue the run in the file, if there is one; returns whether that run has ended."""
         if self.path.exists():
-            self._fingerprint = restore(self.run, self.path)
+            self._fingerprint = restore(self.run, self.path, self.terms)
             self._resumed_at = self.run.taken
             self.run.progress(self.run.arrived)
         return self.run.done
@@ -70,12 +76,13 @@ class RunCheckpoint:
         """Write the run as it is now, all evaluations included. The learner's time does not include this."""
         self.run.monitor.collect(wait=True)
         with self.run.watch.stopped():
-            save(self.run, self.path, 0 if self.last_batch is None else fingerprint(self.last_batch))
+            last = 0 if self.last_batch is None else fingerprint(self.last_batch)
+            save(self.run, self.path, last, self.terms)
 
     def end(self) -> None:
         """Write the run as ended."""
         self.run.done = True
-        save(self.run, self.path, 0)
+        save(self.run, self.path, 0, self.terms)
 
     def verified(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The stream from its beginning; a CheckpointError if it is not the stream that was learnt."""
@@ -94,12 +101,12 @@ class RunCheckpoint:
             )
 
 
-def save(run: Run, path: Path, last: int) -> None:
+def save(run: Run, path: Path, last: int, terms: dict[str, Any]) -> None:
     """Write a run as it is now, atomically. last: the fingerprint of the last batch it took."""
     monitor, clock, inference = run.monitor, run.clock, run.task_inference
     history, confusions = to_record(monitor.history)
     record = {
-        "terms": _terms(run),
+        "terms": terms,
         "last": last,
         "met": sorted(monitor.concepts),
         "seconds": run.watch.seconds,
@@ -120,7 +127,7 @@ def save(run: Run, path: Path, last: int) -> None:
     checkpoint.write(state, path)
 
 
-def restore(run: Run, path: Path) -> int:
+def restore(run: Run, path: Path, terms: dict[str, Any]) -> int:
     """Load a run that `save` wrote, completely or not at all; returns the fingerprint of its last batch."""
     state = checkpoint.read(path)
     if "run.record" not in state:
@@ -132,7 +139,7 @@ def restore(run: Run, path: Path) -> int:
             f"{path} is not a valid checkpoint of a run: {error}; give another path for the checkpoint"
         ) from None
     values = record.values
-    ours = json.loads(json.dumps(_terms(run)))
+    ours = json.loads(json.dumps(terms))
     for part, value in values["terms"].items():
         if ours.get(part) != value:
             theirs, mine = differing(value, ours.get(part))
