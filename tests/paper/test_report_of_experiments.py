@@ -147,6 +147,12 @@ def test_the_page_of_a_store_has_the_paired_tests_of_an_experiment_in_python(tmp
     assert "knn less each other method" in text and 'id="other-runs"' not in text
 
 
+def test_the_page_says_that_validation_is_not_on_the_test_set(tmp_path):
+    compared(tmp_path / "s", {"finetune": "finetune"}, validation=True)
+    text = report.write([tmp_path / "s"], tmp_path / "out").read_text("utf-8")
+    assert "on the full test set, or of runs with validation on the validation part" in text
+
+
 def test_two_experiments_in_python_have_a_table_each(tmp_path):
     compared(tmp_path / "s", {"knn": "knn"}, validation=True)
     compared(tmp_path / "s", {"ncm": "ncm"})
