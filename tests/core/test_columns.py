@@ -234,6 +234,13 @@ def test_numbers_in_a_column_that_had_no_value_at_first_are_refused(frame):
     assert same_state(learner.state_dict(), before)
 
 
+def test_a_table_of_an_older_journal_with_such_numbers_is_replayed():
+    learner = small()
+    learner.observe(Table(["age"], [[None, None]]), [0, 1])
+    learner.observe(Table(["age"], [np.array([41.0])]), [0])
+    assert learner.columns.categories == ({None: 0, 41.0: 1},)
+
+
 def test_text_in_a_column_that_had_no_value_at_first_is_a_category():
     learner = small()
     learner.observe([{"city": None}] * 2, [0, 1])

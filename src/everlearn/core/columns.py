@@ -103,8 +103,7 @@ class Columns:
             slots, most = self.categories[place], self.inputs[place]
             if slots is None or len(slots) == most:
                 continue
-            listed = _as_categories(values, slots, self.names[place], where)
-            new = [value for value in dict.fromkeys(listed) if value not in slots]
+            new = [value for value in dict.fromkeys(_as_list(values)) if value not in slots]
             for value in new[: most - len(slots)]:
                 grown[place] = {**(grown[place] or {}), value: len(grown[place] or {})}
         return (
@@ -113,8 +112,19 @@ class Columns:
             else dataclasses.replace(self, categories=tuple(grown))
         )
 
+    def check(self, table: Table, where: str) -> None:
+        """Raise a ValueError for numbers in a column that holds categories only because it had no value so far."""
+        for name, values, slots in zip(self.names, self.arranged(table, where), self.categories, strict=True):
+            empty_so_far = slots is not None and not slots.keys() - {None}
+            if empty_so_far and isinstance(values, np.ndarray) and not np.isnan(values).all():
+                raise ValueError(
+                    f"{where} got numbers in the column {shortened(name)}, which holds categories, since it had no "
+                    "value so far: begin again with a frame that has one, or give text"
+                )
+
     def encode(self, table: Table, where: str) -> Tensor:
         """A table as samples, `[rows, width]`. A category that is new where there is room is all zeros."""
+        self.check(table, where)
         rows = np.zeros((len(table), self.width), np.float32)
         start = 0
         for name, values, inputs, slots in zip(
@@ -123,8 +133,7 @@ class Columns:
             if slots is None:
                 rows[:, start] = _as_numbers(values, name, where)
             else:
-                listed = _as_categories(values, slots, name, where)
-                places = [(row, _slot(value, slots, inputs)) for row, value in enumerate(listed)]
+                places = [(row, _slot(value, slots, inputs)) for row, value in enumerate(_as_list(values))]
                 known = np.array([(row, slot) for row, slot in places if slot is not None], np.intp).reshape(
                     -1, 2
                 )
@@ -209,6 +218,8 @@ def rows_of(learner: Learner, x: Any, method: str) -> Any:
         if not is_frame(x):
             return x
         x = as_table(x, f"{type(learner).__name__}.{method}")
+        if learner.columns is not None:  # not for a table, which may be from the journal of an older version
+            learner.columns.check(x, f"{type(learner).__name__}.{method}")
     where = f"{type(learner).__name__}.{method}"
     if learner.columns is None and learner.sample_shape is not None:
         raise ValueError(
@@ -267,14 +278,9 @@ def _slot(category: Label, slots: Slots, inputs: int) -> int | None:
     return slot
 
 
-def _as_categories(values: Any, slots: Slots, name: Label, where: str) -> list[Label]:
+def _as_list(values: Any) -> list[Label]:
     if isinstance(values, list):
         return values
-    if not slots.keys() - {None} and not np.isnan(values).all():
-        raise ValueError(
-            f"{where} got numbers in the column {shortened(name)}, which holds categories, since it had no value so "
-            "far: begin again with a frame that has one, or give text"
-        )
     return [None if value != value else value for value in values.tolist()]
 
 
