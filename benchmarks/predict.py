@@ -18,6 +18,7 @@ from torch import Tensor
 
 from everlearn import CoPE
 from everlearn.core import prediction
+from everlearn.core.chunks import chunk_size
 
 SIZES = (10, 40, None, 250, 1000)  # None: the learner's own choice
 ROUNDS = 5
@@ -36,7 +37,7 @@ def compare(network: str, images: int) -> None:
     learner = CoPE(network, memory_size=20, device="cpu", seed=0)
     learner.observe(torch.randint(0, 256, (20, 3, 32, 32), dtype=torch.uint8), list(range(10)) * 2)
     x = torch.randint(0, 256, (images, 3, 32, 32), dtype=torch.uint8)
-    own = prediction.chunk_size(learner)
+    own = chunk_size(learner)
     sizes = [own if size is None else size for size in SIZES]
     turns = [[seconds(learner, x, size) for size in sizes] for _ in range(ROUNDS)]
     print(

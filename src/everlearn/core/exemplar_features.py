@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from everlearn.core.prediction import chunk_size
+from everlearn.core.chunks import chunk_size
 from everlearn.networks import as_input
 
 if TYPE_CHECKING:

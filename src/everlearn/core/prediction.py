@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from everlearn.arrays import Array
 from everlearn.core.calibration import calibrated
+from everlearn.core.chunks import chunk_size
 from everlearn.core.few_samples import scores_of_one
 from everlearn.core.images import scores_over_views
 from everlearn.core.rejection import rejected
@@ -26,12 +26,9 @@ from everlearn.torch_modes import keeping_modes
 if TYPE_CHECKING:
     from everlearn.core.learner import Learner
 
-__all__ = ["Diverged", "NotLearntYet", "chunk_size", "embed", "evaluate", "predict", "predict_proba"]
+__all__ = ["Diverged", "NotLearntYet", "embed", "evaluate", "predict", "predict_proba"]
 
 Result = TypeVar("Result")
-
-CHUNK = 1000  # samples per forward pass, which bounds the memory that a prediction needs
-PIXELS = 100_000  # of all images of a forward pass on a CPU
 
 
 class NotLearntYet(RuntimeError):
@@ -78,18 +75,6 @@ def scored(learner: Learner, x: Any, method: str = "predict") -> Array:
             "or a lower learning_rate; or x is far too large"
         )
     return scores
-
-
-def chunk_size(learner: Learner) -> int:
-    """Samples per forward pass.
-
-    On a CPU, so few images that what a convolution computes of them stays in the cache: with 97 images of CIFAR at a
-    time, each takes half as long as with 1,000.
-    """
-    shape = learner.sample_shape or ()
-    if len(shape) < 3 or learner.device.type != "cpu":
-        return CHUNK
-    return min(max(PIXELS // math.prod(shape[-2:]), 1), CHUNK)
 
 
 @keeping_modes

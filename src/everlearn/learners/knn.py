@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from everlearn.core.chunks import chunk_size
 from everlearn.core.fixed_features import FixedFeatureLearner, FixedFeatureSettings
-from everlearn.core.prediction import chunk_size
 from everlearn.memory.class_balanced import BalancedMemory
 from everlearn.networks import as_input, to_unit_length
 
