@@ -246,6 +246,18 @@ def test_a_trim_that_failed_is_reported_and_fails_no_later_call(live, monkeypatc
     assert live.status()["snapshot"]["error"] is None
 
 
+def test_status_names_the_snapshot_that_there_is_after_one_that_failed(live, monkeypatch):
+    def full(_):
+        raise LiveError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(live._storage.folder, "write", full)
+        teach(live, range(4))
+        live._storage.settle()
+    found = live.status()["snapshot"]
+    assert (found["position"], found["error"]) == (0, "the disk is full")
+
+
 # Backups.
 
 

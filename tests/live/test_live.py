@@ -138,6 +138,47 @@ def test_a_request_id_of_another_call_is_refused(live):
 # Threads.
 
 
+def called_at_once(live, *calls):
+    """What calls return or raise that wait for the learner together, in this order."""
+    go, results = threading.Event(), [None] * len(calls)
+
+    def call(i):
+        try:
+            results[i] = calls[i]()
+        except ValueError as error:
+            results[i] = str(error)
+
+    threads = [threading.Thread(target=live._between_changes, args=(go.wait,))]
+    threads += [threading.Thread(target=call, args=(i,)) for i in range(len(calls))]
+    for i, thread in enumerate(threads):
+        thread.start()
+        while live._writer.waiting() < i or not live._writer._applying.locked():
+            time.sleep(0.001)
+    go.set()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_a_request_id_of_another_call_that_waits_is_refused(live):
+    results = called_at_once(
+        live,
+        lambda: live.observe(*batch(0), request_id="one"),
+        lambda: live.tell(["no"], ["a"], request_id="one"),
+    )
+    words = "the request id 'one' was used by observe before: give every request its own"
+    assert results == [None, words]
+
+
+def test_a_class_that_two_threads_forget_at_once_is_no_refused_batch(live):
+    teach(live, [0])
+    label = live.classes[0]
+    first, second = called_at_once(live, lambda: live.forget(label), lambda: live.forget(label))
+    assert first is None
+    assert "which was never observed" in second
+    assert (live.refused(), live.status()["refused"]) == ([], 0)
+
+
 def test_calls_of_many_threads_are_applied_in_the_order_of_the_journal(live, tmp_path):
     def work(first):
         for number in range(first, first + 10):

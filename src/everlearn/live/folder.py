@@ -193,6 +193,13 @@ class Folder:
 
     def close(self) -> None:
         """Let others open the folder."""
+        if (
+            os.name != "nt"
+        ):  # a process that was forked meanwhile still has the file open, and with it the lock
+            import fcntl
+
+            with contextlib.suppress(OSError):  # of a file system without locks
+                fcntl.flock(self._lock.fileno(), fcntl.LOCK_UN)
         self._lock.close()
 
 

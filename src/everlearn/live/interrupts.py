@@ -1,4 +1,4 @@
-"""Let a change finish before Ctrl-C is raised."""
+"""Let a change finish before a signal is handled, such as Ctrl-C, or SIGTERM where the program has a handler."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ from typing import Any
 
 __all__ = ["InterruptsWait"]
 
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
 
 class InterruptsWait:
-    """A context in which an interrupt waits until its end. Outside of the main thread there are none."""
+    """A context in which signals that end a program wait until its end. Outside of the main thread there are none.
 
-    __slots__ = ("_handler", "_waiting")
+    Their handlers may raise an error in the middle of a change, or close the live learner.
+    """
+
+    __slots__ = ("_handlers", "_waiting")
 
     def __enter__(self) -> None:
-        self._handler: Any = None
-        self._waiting: tuple[int, FrameType | None] | None = None
+        self._handlers: dict[int, Any] = {}
+        self._waiting: dict[int, FrameType | None] = {}
         if threading.current_thread() is threading.main_thread():
-            self._handler = signal.signal(signal.SIGINT, self._wait)
+            for number in SIGNALS:
+                if callable(signal.getsignal(number)):  # others end the process, or are ignored
+                    self._handlers[number] = signal.signal(number, self._wait)
 
     def _wait(self, number: int, frame: FrameType | None) -> None:
-        self._waiting = number, frame
+        self._waiting[number] = frame
 
     def __exit__(self, *_: object) -> None:
-        if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
-            if self._waiting is not None and callable(self._handler):
-                self._handler(*self._waiting)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        for number, frame in self._waiting.items():
+            self._handlers[number](number, frame)

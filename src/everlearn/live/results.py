@@ -10,7 +10,7 @@ from everlearn.core.delayed_labels import Told
 from everlearn.label_json import Label
 from everlearn.live.entries import decode_labels, encode_labels
 
-__all__ = ["OBSERVED", "Asked", "Corrected", "Deleted", "LiveTold", "Requests"]
+__all__ = ["OBSERVED", "Asked", "Corrected", "Deleted", "LiveTold", "Requests", "check_same_kind"]
 
 REMEMBERED = 10_000  # requests whose results are kept
 OF_IDS = ("learnt", "missing", "right", "wrong")  # the parts of results that are ids
@@ -107,10 +107,7 @@ class Requests:
     def result(self, request: str, kind: str) -> Any:
         """The result of an earlier request; raises its error if it was refused."""
         found, code = self._results[request]
-        if found != kind:
-            raise ValueError(
-                f"the request id {request!r} was used by {found} before: give every request its own"
-            )
+        check_same_kind(request, found, kind)
         if isinstance(code, dict) and "error" in code:
             raise ValueError(code["error"])
         return _decode(kind, code)
@@ -138,6 +135,12 @@ class Requests:
             (each, OBSERVED) if isinstance(each, str) else (each[0], (each[1], each[2])) for each in state
         )
         self._results = OrderedDict(pairs)
+
+
+def check_same_kind(request: str, found: str, kind: str) -> None:
+    """Raise a ValueError if a request id was used by a call of another kind."""
+    if found != kind:
+        raise ValueError(f"the request id {request!r} was used by {found} before: give every request its own")
 
 
 LABELS = ("labels", "learnt", "missing", "right", "wrong", "forgotten")

@@ -19,6 +19,7 @@ from everlearn.live.interrupts import InterruptsWait
 from everlearn.live.journal import Journal, LiveError
 from everlearn.live.model import Model, NotRecorded
 from everlearn.live.no_effect import result_without_effect
+from everlearn.live.results import check_same_kind
 from everlearn.live.storage import Storage
 from everlearn.live.worker import Outcome, Worker
 
@@ -43,7 +44,7 @@ class Call:
     @property
     def is_alone(self) -> bool:
         """Whether nothing may be journaled behind it before it is done."""
-        return self.change is None or self.change.kind == "delete"
+        return self.change is None or self.change.kind in ("delete", "forget")
 
     def succeed(self, result: Any) -> None:
         """Give the result to the caller."""
@@ -85,20 +86,28 @@ class Writer:
 
     def submit(self, call: Call) -> Any:
         """Wait until a call is applied and durable; returns its result or raises its error."""
-        if (
-            threading.get_ident() == self._opener
-            and not self._calls
-            and self._applying.acquire(blocking=False)
-        ):
-            try:
-                with InterruptsWait():
-                    self._process([call])
-                    again = self._after_group()
-            finally:
-                self.release()
-            if again is not None:
-                self.wake()
-            return call.outcome.result()
+        with InterruptsWait():
+            if not self._is_applied_here(call):
+                self._queue(call)
+        return call.outcome.result()
+
+    def _is_applied_here(self, call: Call) -> bool:
+        """Apply a call in this thread, if it may and no others wait; False if it did not."""
+        if self._calls or not self.hold():
+            return False
+        try:
+            if self._closing:
+                return False
+            self._process([call])
+            again = self._after_group()
+        finally:
+            self.release()
+        if again is not None:
+            self.wake()
+        return True
+
+    def _queue(self, call: Call) -> None:
+        """Let the thread apply a call."""
         with self._condition:
             if self._closing:
                 raise LiveError("this live learner is closed: open the folder again")
@@ -106,7 +115,6 @@ class Writer:
                 raise Busy(f"{len(self._calls)} calls wait already: try again later")
             self._calls.append(call)
             self._condition.notify()
-        return call.outcome.result()
 
     def hold(self) -> bool:
         """Keep the learner unchanged until `release`; False if this thread did not open it, or it changes now."""
@@ -150,6 +158,9 @@ class Writer:
             self._closing = True
             self._condition.notify()
         self._thread.join()
+        if threading.get_ident() != self._opener:  # which may apply a call of its own
+            with self._applying:
+                pass
 
     # In the thread.
 
@@ -225,12 +236,22 @@ class Writer:
                 except ValueError as error:
                     call.fail(error)
             elif request is not None and request in first:
-                first[request].repeats.append(call)
+                self._repeat(first[request], call)
             else:
                 left.append(call)
                 if request is not None:
                     first[request] = call
         return left
+
+    def _repeat(self, first: Call, call: Call) -> None:
+        """Let a retry get the result of the first call, which is not made yet."""
+        assert first.change is not None and call.change is not None
+        try:
+            check_same_kind(str(call.change.request_id), first.change.kind, call.change.kind)
+        except ValueError as error:
+            call.fail(error)
+        else:
+            first.repeats.append(call)
 
     def _is_answered(self, call: Call) -> bool:
         """Answer a call that changes nothing, which is not journaled; False if it changes something."""
