@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import httpx
 import numpy as np
 import pytest
 
@@ -123,6 +124,24 @@ def test_a_port_in_use_is_one_sentence_and_no_folder_is_created(tmp_path, monkey
     )
     assert len(said.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_service_that_is_stopped_ends_its_dashboards_without_an_error(tmp_path):
+    words = [sys.executable, "-m", "everlearn", "serve", str(tmp_path / "folder"), "--port", "0"]
+    server = subprocess.Popen([*words, "--device", "cpu"], stderr=subprocess.PIPE, text=True)
+    try:
+        url = server.stderr.readline().partition(" at ")[2].split()[0]
+        with httpx.stream("GET", f"{url}/v1/events") as events:
+            lines = events.iter_lines()
+            assert next(lines).startswith("data: ")
+            server.terminate()
+            assert list(lines)[-1] == ""  # the end of an event, and of the answer
+    finally:
+        server.terminate()
+        server.wait()
+        with server.stderr:
+            said = server.stderr.read()
+    assert said == ""
 
 
 def test_any_free_port_is_announced_as_it_is(tmp_path):

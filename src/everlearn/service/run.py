@@ -149,5 +149,13 @@ def _answer(app: Any, sockets: list[socket.socket]) -> None:
         limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=5,
     )
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.state.ready = (
+                False  # ends the events of dashboards, which would otherwise be cut off after a while
+            )
+            await super().shutdown(sockets)
+
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets)
+        Server(config).run(sockets)
