@@ -93,6 +93,11 @@ class Monitor:
         with self._lock:
             return list(self.window)
 
+    def last_mistakes(self) -> list[Mistake]:
+        """The last wrong predictions, the oldest first."""
+        with self._lock:
+            return list(self.mistakes)
+
     def samples_per_second(self, seconds: int = 10) -> float:
         """The rate at which samples were learnt in the last full seconds."""
         recent = self.rates()[-seconds:]

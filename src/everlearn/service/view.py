@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 import time
 from collections import Counter
@@ -207,11 +208,16 @@ def _per_class(
 def _confusion(pairs: Sequence[tuple[Label, Label]]) -> dict[str, Any]:
     """Counts of label and answer; of many classes, those with most errors."""
     counts = Counter(pairs)
-    classes = list(dict.fromkeys(label for label, _ in counts))
+    # The answer may be a class of which no label came lately.
+    classes = [
+        label for label in dict.fromkeys(itertools.chain.from_iterable(counts)) if label is not UNKNOWN
+    ]
     errors = Counter[Label]()
     for (label, said), count in counts.items():
         if label != said:
             errors[label] += count
+            errors[said] += count
+    errors.pop(UNKNOWN, None)
     kept = (
         classes if len(classes) <= MOST_CLASSES else [label for label, _ in errors.most_common(MOST_CLASSES)]
     )
@@ -236,7 +242,8 @@ def _mistakes(model: ServedModel, source: str) -> list[dict[str, Any]]:
         ]
     else:
         found = [
-            (None, each.label, each.predicted, each.position, each.sample) for each in model.monitor.mistakes
+            (None, each.label, each.predicted, each.position, each.sample)
+            for each in model.monitor.last_mistakes()
         ]
     learner = model.live.learner
     width = getattr(learner.settings, "width", None)
