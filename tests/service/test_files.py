@@ -10,6 +10,7 @@ from running import running, small
 
 from everlearn import Client
 from everlearn.cli import main, observe
+from everlearn.service import files
 from everlearn.service.limits import Limits
 
 ROWS = [{"x": [1.0, 0.0], "y": "up"}, {"x": [0.0, 1.0], "y": "down"}] * 10
@@ -245,6 +246,38 @@ def test_names_and_categories_that_are_numbers_in_the_model_are_so_in_a_csv(tmp_
         assert main(["observe", path, "--url", service.url]) == 0
         assert service.model.live.learner.columns.names == (0, 1)
         assert service.model.live.learner.columns.categories[1] == {7: 0, 8: 1}
+
+
+def test_json_lines_may_begin_with_a_mark_of_their_encoding(tmp_path):
+    path = tmp_path / "marked.jsonl"
+    path.write_text('{"x": [1, 2]}', encoding="utf-8-sig")
+    samples = files.read_samples(path)
+    assert samples.x.tolist() == [[1.0, 2.0]]
+
+
+@pytest.fixture(scope="module")
+def of_bytes(tmp_path_factory):
+    """A service whose model began with bytes."""
+    with running(tmp_path_factory.mktemp("bytes")) as service:
+        service.model.live.observe(torch.tensor([[0, 255], [255, 0]], dtype=torch.uint8), ["up", "down"])
+        yield service
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.jsonl", '{"x": [9, 200]}'), ("a.csv", "r,g\n9,200\n")])
+def test_whole_numbers_in_a_file_of_text_are_bytes_for_a_model_of_bytes(
+    of_bytes, tmp_path, capsys, name, content
+):
+    (tmp_path / name).write_text(content)
+    assert main(["predict", str(tmp_path / name), "--url", of_bytes.url]) == 0
+    assert json.loads(capsys.readouterr().out) == {"label": "up"}
+
+
+@pytest.mark.parametrize("value", [-1, 256, 0.5])
+def test_numbers_that_are_no_bytes_are_said_with_their_line(of_bytes, tmp_path, capsys, value):
+    path = jsonl(tmp_path / "a.jsonl", [{"x": [9, 200]}, {"x": [0, value]}])
+    assert main(["predict", path, "--url", of_bytes.url]) == 2
+    words = f"line 2 of {path} has {value} in x, but the model takes bytes: whole numbers from 0 to 255"
+    assert words in capsys.readouterr().err
 
 
 def test_json_lines_may_be_objects(tmp_path, capsys):

@@ -66,7 +66,7 @@ def read_samples(path: Path, flags: CsvFlags | None = None, takes: dict[str, Any
     if not len(samples.x):
         raise ValueError(f"{path} has no samples")
     _check_values(samples, takes or {})
-    return samples
+    return _with_bytes(samples, takes or {})
 
 
 def _from_npz(path: Path) -> Samples:
@@ -90,7 +90,7 @@ def _from_jsonl(path: Path) -> Samples:
     rows: list[Any] = []
     lines: list[int] = []
     fields: dict[str, list[Any]] = {"y": [], "id": []}
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:  # some programs begin a text with a mark of its encoding
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -165,6 +165,21 @@ def _check_values(samples: Samples, takes: dict[str, Any]) -> None:
             raise ValueError(
                 f"{samples.place(sample)} has {what} in {where}: correct it, or leave the sample out"
             )
+
+
+def _with_bytes(samples: Samples, takes: dict[str, Any]) -> Samples:
+    """The samples as bytes, if the model takes these and the file is text, whose numbers have no type."""
+    x = samples.x
+    if takes.get("type") != "uint8" or samples.lines is None or not isinstance(x, np.ndarray):
+        return samples
+    wrong = (x < 0) | (x > 255) | (x != np.trunc(x))
+    if wrong.any():
+        sample, *_ = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"{samples.place(sample)} has {x[wrong][0]:g} in x, but the model takes bytes: "
+            "whole numbers from 0 to 255"
+        )
+    return samples._replace(x=x.astype(np.uint8))
 
 
 def check_labels(samples: Samples, takes: dict[str, Any]) -> Sequence[Label]:
