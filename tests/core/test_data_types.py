@@ -168,7 +168,104 @@ def test_a_frozen_network_is_a_fixed_embedding():
     assert learner.classes == ["a", "b", "c"]
 
 
+class Adding(nn.Module):
+    """Has one layer that nothing passes, a parameter without elements, and one layer that only some batches pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 4), nn.Linear(4, 4)
+        self.sometimes, self.never = nn.Linear(4, 4), nn.Linear(3, 3)
+        self.empty = nn.Parameter(torch.zeros(0))
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.last(h + self.sometimes(h) if float(x.detach()[0, 0]) > 0 else h)
+
+
+@every_learner
+def test_a_network_need_not_use_all_of_its_parameters_in_every_batch(name):
+    network = Adding()
+    before = network.first.weight.clone(), network.never.weight.clone()
+    learner = make(name, network=network)
+    for i, (x, y) in enumerate(batches()):
+        teach(learner, x, y, i // 2)
+    learner.end_horizon()
+    assert len(learner.predict(torch.randn(4, 6))) == 4
+    # GDumb trains a copy, CURL and CN-DPM take the network for an encoder, the others of these train none.
+    if name not in {"gdumb", "curl", "cn-dpm", "knn", "ncm", "slda", "ranpac"}:
+        assert not torch.equal(network.first.weight, before[0])
+        torch.testing.assert_close(network.never.weight, before[1], rtol=0.1, atol=0)
+
+
+def test_a_network_that_computes_without_gradients_is_a_fixed_embedding():
+    class Fixed(nn.Linear):
+        @torch.no_grad()
+        def forward(self, x):
+            return super().forward(x)
+
+    learner = make("cope", network=Fixed(6, 4))
+    for x, y in batches():
+        learner.observe(x, y)
+    assert learner.classes == ["a", "b", "c"]
+
+
 # What a network of the user's own refuses.
+
+
+class Cast(nn.Linear):
+    """Gives another type of number."""
+
+    def __init__(self, given):
+        super().__init__(6, 4)
+        self.given = given
+
+    def forward(self, x):
+        return super().forward(x).to(self.given)
+
+
+@every_learner
+@pytest.mark.parametrize("given", ["float64", "bfloat16"])
+def test_a_network_that_does_not_give_float32_is_refused_with_what_to_do(name, given):
+    learner = make(name, network=Cast(getattr(torch, given)))
+    with pytest.raises(ValueError, match=rf"float32, but it gave {given}: end its forward with \.float\(\)"):
+        teach(learner, *next(batches()))
+    assert not learner.classes
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_network_that_can_not_be_saved_or_copied_is_refused_when_the_learner_is_made():
+    class Complex(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(6, 4, dtype=torch.complex64))
+
+    for network, sentence in {
+        nn.LazyLinear(4): "the network's weight has no size yet: pass a batch through the network first",
+        Complex(): "the network's w is of type torch.complex64, but a learner saves only real numbers",
+        torch.jit.trace(nn.Linear(6, 4), torch.zeros(1, 6)): "scripted or traced network that it trains",
+        nn.Sequential(torch.jit.trace(nn.Linear(6, 4), torch.zeros(1, 6))): "scripted or traced network",
+    }.items():
+        with pytest.raises(ValueError, match=sentence):
+            CoPE(network)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_traced_network_may_be_a_frozen_part_of_another_one():
+    traced = torch.jit.trace(nn.Linear(6, 4).requires_grad_(False), torch.zeros(1, 6))
+    learner = make("cope", network=nn.Sequential(traced, nn.Linear(4, 4)))
+    for x, y in batches():
+        learner.observe(x, y)
+    x, _ = next(batches())
+    assert learner.snapshot().predict(x) == learner.predict(x)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_a_network_that_can_not_be_copied_is_told_what_can():
+    learner = make("cope", network=nn.utils.weight_norm(nn.Linear(6, 4)))
+    with pytest.raises(
+        ValueError, match=r"must be able to copy its network.* nn\.utils\.parametrizations has"
+    ):
+        learner.observe(*next(batches()))
 
 
 def normalised():

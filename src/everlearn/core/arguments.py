@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from everlearn.memory.labels import shortened
 from everlearn.networks import check_name
@@ -56,10 +57,22 @@ def as_network(network: Any, encoded: bool) -> str | nn.Module:
     if not isinstance(network, nn.Module):
         made = f"the class {network.__name__}, give an object" if isinstance(network, type) else repr(network)
         raise ValueError(f"a network is a name or an nn.Module, not {made}")
+    scripted = [part for part in network.modules() if isinstance(part, torch.jit.ScriptModule)]
+    if network in scripted or any(part.requires_grad for each in scripted for part in each.parameters()):
+        raise ValueError(
+            "a learner can't copy a scripted or traced network that it trains: give the nn.Module it was made from"
+        )
     for name, part in network.state_dict().items():
         if not isinstance(part, Tensor):
             raise ValueError(
                 f"the network's {name} is of type {type(part).__name__}, but a learner saves only tensors: "
                 "let get_extra_state return a tensor"
+            )
+        if is_lazy(part):
+            raise ValueError(f"the network's {name} has no size yet: pass a batch through the network first")
+        if part.is_complex():
+            raise ValueError(
+                f"the network's {name} is of type {part.dtype}, but a learner saves only real numbers: "
+                "give its real and imaginary part as two parameters"
             )
     return network

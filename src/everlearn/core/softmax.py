@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from everlearn.arrays import Array, takes_arrays
 from everlearn.core.turned_images import fit_turned, turns_of
 from everlearn.networks import SoftmaxNetwork, as_input
+from everlearn.training.passes import gradients_of
 from everlearn.transaction import assign, on_undo
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def logits(learner: Learner, x: Tensor) -> Tensor:
 def descend(learner: Learner, loss: Tensor) -> None:
     """One SGD step on a loss, by autograd; nothing where the network has nothing to train."""
     if learner.parameters:
-        learner.sgd.step(torch.autograd.grad(loss, learner.parameters))
+        learner.sgd.step(gradients_of(loss, learner.parameters))
 
 
 def fit(learner: Learner, x: Tensor, slots: Tensor, weights: Tensor | None = None) -> None:

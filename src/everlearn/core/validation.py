@@ -249,14 +249,26 @@ def check_tensor(
 def probe(network: nn.Module, x: Tensor) -> int:
     """The number of features of a network, from a forward pass of a copy in training mode."""
     try:
+        twin = copy.deepcopy(network)
+    except Exception as error:
+        raise ValueError(
+            f"a learner must be able to copy its network, but got {type(error).__name__}: {str(error)[:100]}; "
+            "nn.utils.parametrizations has a weight_norm and a spectral_norm that can be copied"
+        ) from None
+    try:
         with torch.no_grad():
-            features = copy.deepcopy(network).train()(as_input(x))
+            features = twin.train()(as_input(x))
     except Exception as error:
         raise ValueError(f"the network can't learn from a batch of shape {list(x.shape)}: {error}") from None
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != len(x):
         got = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(
             f"the network must map a batch of n samples to [n, d], but {len(x)} samples gave {got}"
+        )
+    if features.dtype != torch.float32:
+        raise ValueError(
+            f"the network must give float32, but it gave {str(features.dtype).removeprefix('torch.')}: "
+            "end its forward with .float()"
         )
     return features.shape[1]
 

@@ -23,7 +23,7 @@ from everlearn.networks import as_input, truncate, trunk
 from everlearn.networks.autoencoder import Likelihood, flat, log_normal
 from everlearn.networks.experts import Expert, Experts
 from everlearn.training.adam import Adam
-from everlearn.training.passes import NotFinite
+from everlearn.training.passes import NotFinite, gradients_of
 from everlearn.transaction import on_undo
 
 __all__ = ["CNDPM", "CNDPMSettings"]
@@ -170,7 +170,7 @@ class CNDPM(Learner):
             losses = -(responsibilities * (bounds + classes.gather(2, places)[..., 0])).sum(0)
             adams = [adam for k in used for adam in self._optimisers[k]]
             parameters = [part for adam in adams for part in adam.parameters]
-            gradients = iter(torch.autograd.grad(losses[used].sum(), parameters))
+            gradients = iter(gradients_of(losses[used].sum(), parameters))
             for adam in adams:
                 adam.step([next(gradients) for _ in adam.parameters])
         return responsibilities

@@ -19,6 +19,7 @@ from everlearn.memory.greedy import GreedyMemory
 from everlearn.networks import SoftmaxNetwork, as_input
 from everlearn.randomness import DrawFrom
 from everlearn.threads import computing_with
+from everlearn.training.passes import gradients_of
 from everlearn.training.sgd import with_gradients
 from everlearn.transaction import suspended
 
@@ -132,9 +133,7 @@ class GDumb(Learner):
                     if len(part) > self.may_reject:  # batch norm can't take a single sample
                         x = self.prepared(self.memory.recall(rows[part].to(self.device)))
                         loss = self._loss(network, x, slots[part].to(self.device), generator)
-                        for parameter, slope in zip(
-                            parameters, torch.autograd.grad(loss, parameters), strict=True
-                        ):
+                        for parameter, slope in zip(parameters, gradients_of(loss, parameters), strict=True):
                             parameter.grad = slope
                         nn.utils.clip_grad_norm_(parameters, LARGEST_GRADIENT)
                         optimiser.step()

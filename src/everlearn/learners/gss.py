@@ -237,7 +237,10 @@ class GSS(Learner):
         else:
             each = [grad(loss)(weights, *part) for part in zip(x, slots, strict=True)]
             gradients = {name: torch.stack([part[name] for part in each]) for name in weights}
-        return [part.reshape(len(part), part.shape[1:2].numel(), -1) for part in gradients.values()]
+        return [
+            part.reshape(len(part), part.shape[1:2].numel(), part.shape[2:].numel())
+            for part in gradients.values()
+        ]
 
     def _all_at_once(self, slots: Tensor) -> bool:
         """Whether the gradients of these parts are computed by `vmap`, not one after the other."""

@@ -21,6 +21,7 @@ from everlearn.core.softmax import weighted_cross_entropy
 from everlearn.memory.labels import Label
 from everlearn.memory.reservoir import ReservoirMemory
 from everlearn.networks import as_input
+from everlearn.training.passes import gradients_of
 
 __all__ = ["MIR", "MIRSettings"]
 
@@ -108,7 +109,7 @@ class MIR(Learner):
     def _gradients(self, x: Tensor, slots: Tensor, weighted: Any = None) -> tuple[Tensor, ...]:
         logits = self.logits(x)
         loss = cross_entropy(logits, slots) if weighted is None else weighted(self, logits, slots)
-        return torch.autograd.grad(loss, self.parameters)
+        return gradients_of(loss, self.parameters)
 
     @torch.no_grad()
     def _interference(self, x: Tensor, slots: Tensor, gradients: tuple[Tensor, ...]) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from everlearn import foreach
+from everlearn.training.passes import gradients_of
 from everlearn.training.sgd import finite_norm
 from everlearn.transaction import current
 
@@ -60,8 +61,8 @@ class Adam:
         self._ages = [*self._ages, *(0 for _ in new)]
 
     def descend(self, loss: Tensor) -> None:
-        """One step on a loss that depends on all parameters."""
-        self.step(list(torch.autograd.grad(loss, self.parameters)))
+        """One step on a loss."""
+        self.step(list(gradients_of(loss, self.parameters)))
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor]) -> None:

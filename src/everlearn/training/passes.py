@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -26,7 +26,7 @@ from everlearn.transaction import current
 if TYPE_CHECKING:
     from everlearn.training.sgd import SGD
 
-__all__ = ["AutogradPass", "ChainPass", "NotFinite", "Pass", "linear_chain"]
+__all__ = ["AutogradPass", "ChainPass", "NotFinite", "Pass", "gradients_of", "linear_chain"]
 
 
 class NotFinite(ValueError):
@@ -38,6 +38,18 @@ class NotFinite(ValueError):
         "from it: scale x, or lower learning_rate",
     ) -> None:
         super().__init__(message)
+
+
+def gradients_of(
+    output: Tensor, parameters: Sequence[Tensor], slope: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """The gradient of an output by each parameter; 0 for parameters that this pass of the network did not use.
+
+    slope: the gradient of the loss with respect to the output, unless that is the loss itself.
+    """
+    if not output.requires_grad:  # nothing was used, as in a network that is computed without gradients
+        return tuple(torch.zeros_like(part) for part in parameters)
+    return torch.autograd.grad(output, parameters, slope, allow_unused=True, materialize_grads=True)
 
 
 class Pass(ABC):
@@ -63,7 +75,7 @@ class AutogradPass(Pass):
 
     def descend(self, slope: Tensor) -> None:
         parameters = self._optimiser.parameters
-        self._optimiser.step(torch.autograd.grad(self._output, parameters, slope))
+        self._optimiser.step(gradients_of(self._output, parameters, slope))
 
 
 class ChainPass(Pass):
