@@ -92,6 +92,17 @@ def test_the_gradients_in_one_pass_are_those_of_separate_passes():
     torch.testing.assert_close(together, torch.stack(list(separately(learner))))
 
 
+def test_parameters_keep_their_types_where_a_network_has_several():
+    class Narrow(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.bfloat16()).float()
+
+    network = Narrow(6, 8).bfloat16()
+    learner = three_tasks(small(network))
+    assert network.weight.dtype == torch.bfloat16
+    assert len(learner.predict(torch.randn(4, 6))) == 4
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_a_batch_by_hand(own):
     """The gradients of the past memories one by one, the program by enumeration, one step."""

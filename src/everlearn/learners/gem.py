@@ -21,6 +21,7 @@ from everlearn.core.softmax import weighted_cross_entropy
 from everlearn.memory.labels import Label
 from everlearn.memory.ring import RingMemory
 from everlearn.networks import MLP, SoftmaxNetwork, as_input
+from everlearn.training.passes import gradients_of
 
 __all__ = ["GEM", "GEMSettings", "multipliers"]
 
@@ -124,7 +125,8 @@ class GEM(Learner):
         if len(past) and bool((past @ gradient < 0).any()):
             gradient = gradient + multipliers(past, gradient, self.settings.margin).to(gradient) @ past
         parts = torch.split(gradient, [part.numel() for part in self.parameters])
-        self.sgd.step([part.view_as(own) for part, own in zip(parts, self.parameters, strict=True)])
+        # One vector has one type; a network may have several.
+        self.sgd.step([part.view_as(own).to(own) for part, own in zip(parts, self.parameters, strict=True)])
 
     def _past_gradients(self, xs: list[Tensor], slots: list[Tensor]) -> Tensor:
         """The gradient on each memory, `[tasks, parameters]`.
@@ -145,7 +147,7 @@ class GEM(Learner):
         return [self._flat_gradient(cross_entropy(self.logits(x), slots))]
 
     def _flat_gradient(self, loss: Tensor) -> Tensor:
-        return torch.cat([part.flatten() for part in torch.autograd.grad(loss, self.parameters)])
+        return torch.cat([part.flatten() for part in gradients_of(loss, self.parameters)])
 
     def _gradients_at_once(self, x: Tensor, slots: Tensor) -> list[Tensor]:
         """The gradient on each memory, `[tasks, parameters]`. Tensor operations only.
