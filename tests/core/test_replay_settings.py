@@ -339,6 +339,31 @@ def test_averaged_weights_include_the_statistics_of_batch_norm():
     assert mean.any()
 
 
+def test_averaged_weights_follow_a_buffer_that_the_network_replaces():
+    class Centred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(36))
+
+        def forward(self, x):
+            x = x.flatten(1)
+            if self.training:
+                self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            return x - self.mean
+
+    batches = list(stream())
+    model = CoPE(nn.Sequential(Centred(), nn.Linear(36, 8)), memory_size=20, averaging=0.9, seed=0)
+    add_classes(model, *batches[0])
+    for n, (x, y) in enumerate(batches[:3]):
+        before, newest = model.predictor[0].mean.clone(), model.newest
+        model.observe(x, y)
+        newest = n - max(newest, model.newest)
+        decay = min(0.9, (1 + newest) / (10 + newest))
+        expected = decay * before + (1 - decay) * model.network[0].mean
+        torch.testing.assert_close(model.predictor[0].mean, expected)
+    assert model.network[0].mean.any()
+
+
 @pytest.mark.parametrize("name", WITH_ADDITIONS)
 def test_with_all_settings_on_a_stopped_run_resumes_exactly(name, tmp_path):
     batches = list(stream())

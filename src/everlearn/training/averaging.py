@@ -33,6 +33,12 @@ class WeightAverage:
                 mine[name][shared] = part[shared]
         averaged = _averaged(network)
         self._weights = list(averaged.values())
+        buffers = dict(network.named_buffers(remove_duplicate=False))
+        self._buffers = [
+            (place, network.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2])
+            for place, name in enumerate(averaged)
+            if name in buffers
+        ]
         mine = self.network.state_dict(keep_vars=True)
         self.means = [mine[name] for name in averaged]
 
@@ -41,6 +47,8 @@ class WeightAverage:
         """Move towards the current weights. Tensor operations only."""
         if not self.means:  # a fixed embedding
             return
+        for place, module, name in self._buffers:  # a network may replace them as it learns
+            self._weights[place] = module.get_buffer(name)
         transaction = current()
         if age.is_cuda:
             if transaction is not None:
