@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from everlearn import CoPE
+from everlearn import CoPE, learner, load
 from everlearn.randomness import DrawFrom
 from everlearn.torch_modes import TorchModes
 
@@ -49,3 +49,29 @@ def test_an_interrupted_call_leaves_no_mode_on(call):
         getattr(learner, call)(*arguments)
     assert torch.is_grad_enabled()
     assert torch._C._len_torch_dispatch_stack() == 0
+
+
+@pytest.mark.parametrize("name", ["cope", "cope+", "reservoir"])
+def test_a_learner_that_began_in_inference_mode_goes_on_outside_of_it(name):
+    x, y = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), ["a", "b"] * 2
+    inside, outside = (learner(name, memory_size=20, seed=0) for _ in range(2))
+    with torch.inference_mode():
+        inside.observe(x.clone(), y)
+        assert torch.is_inference_mode_enabled()
+    outside.observe(x, y)
+    for each in (inside, outside):
+        each.observe(x, ["c", *y[1:]])
+    assert all(torch.equal(a, b) for a, b in zip(inside.parameters, outside.parameters, strict=True))
+
+
+def test_a_learner_that_was_loaded_in_inference_mode_goes_on_outside_of_it(tmp_path):
+    x, y = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), ["a", "b"] * 2
+    first = CoPE(memory_size=20, seed=0)
+    first.observe(x, y)
+    first.save(tmp_path / "state")
+    with torch.inference_mode():
+        again = load(tmp_path / "state")
+        assert again.predict(x) == first.predict(x)
+    for each in (first, again):
+        each.observe(x, y)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters, again.parameters, strict=True))

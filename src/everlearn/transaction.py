@@ -245,6 +245,9 @@ def atomic(method: Method) -> Method:
     def whole(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.lock.is_held():
             return method(self, *args, **kwargs)
+        if torch.is_inference_mode_enabled():  # tensors made in it can never be trained
+            with torch.inference_mode(False):
+                return whole(self, *args, **kwargs)
         change = _Change(self)
         # An interrupt may also come while a failed change is being undone, or at the very end of a change. So the
         # undoing is done twice, and an end that was interrupted is made again; that has no further effect.

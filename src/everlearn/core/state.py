@@ -163,6 +163,10 @@ def save(learner: Learner, path: str | os.PathLike[str]) -> None:
 @synchronized
 def load_into(learner: Learner, state: State) -> None:
     """Load a state from `state_dict`; if it is not valid, raise a CheckpointError and change nothing."""
+    if torch.is_inference_mode_enabled():  # weights made in it can never be trained
+        with torch.inference_mode(False):
+            load_into(learner, state)
+        return
     meta = read_meta(state)
     check_tensors(state)
     # A setting that is newer than the state has its default, which is off.
