@@ -96,6 +96,16 @@ def test_it_learns_when_it_is_asked_and_only_once():
     assert learner._trained is None
 
 
+def test_it_may_be_asked_first_in_inference_mode():
+    inside, outside = (GDumb(body(), device="cpu", memory_size=12, passes=2, seed=0) for _ in range(2))
+    for x, slots in some_batches():
+        for each in (inside, outside):
+            each.observe(x, slots)
+    with torch.inference_mode():
+        scores = inside.predict_proba(x)
+    assert np.array_equal(scores, outside.predict_proba(x))
+
+
 def test_training_is_torchs_sgd_over_the_memory():
     learner = GDumb(body(), device="cpu", memory_size=6, passes=4, batch=3, decay=0.01, learning_rate=0.1)
     for x, y in some_batches((6,)):

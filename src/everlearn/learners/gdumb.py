@@ -105,7 +105,8 @@ class GDumb(Learner):
     def predictor(self) -> Any:
         """The network trained on the memory; if there is none yet, it is trained now."""
         if self._trained is None and self.network is not None:
-            self._trained = self._train() if len(self.memory) else self.network
+            with with_gradients():  # a prediction has switched them off
+                self._trained = self._train() if len(self.memory) else self.network
         return self._trained
 
     def invalidate(self) -> None:
@@ -125,7 +126,7 @@ class GDumb(Learner):
         generator = torch.Generator().manual_seed(self.seed)
         rows, slots = (torch.from_numpy(part) for part in self.memory.kept())
         size = max(self.settings.batch, 2)
-        with suspended(), with_gradients(), computing_with(self.settings.threads), DrawFrom(generator):
+        with suspended(), computing_with(self.settings.threads), DrawFrom(generator):
             for passed in range(self.settings.passes):
                 for group in optimiser.param_groups:
                     group["lr"] = self._rate(passed)
