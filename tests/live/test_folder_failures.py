@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import time
 
 import pytest
 from live_batches import batch, cope, copy_as_killed, teach
@@ -377,6 +378,28 @@ def test_a_deletion_overwrites_the_log_and_the_file_before_it_shortens_them(tmp_
             patched.setattr(journal, "_connection", Checked(journal._connection))
             live.delete(["sample-3-0"])
         assert shortened == ["journal.sqlite", "journal.sqlite-wal"]
+
+
+def test_a_deletion_waits_until_the_log_is_copied_by_another_thread(live, monkeypatch):
+    order, journal = [], live._storage.journal
+
+    class Recorded(FailingCopies):
+        def execute(self, statement, *values):
+            if "wal_checkpoint" in statement:
+                order.append(statement)
+            return self.connection.execute(statement, *values)
+
+    def slow():
+        time.sleep(0.1)
+        order.append("copied")
+
+    teach(live, [0])
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_journal, "LOG_BYTES", 0)
+        patched.setattr(journal, "_copy_log", slow)
+        patched.setattr(journal, "_connection", Recorded(journal._connection))
+        live.delete(["sample-0-0"])
+    assert order[:2] == ["copied", "pragma wal_checkpoint(restart)"]
 
 
 def test_a_deletion_says_that_a_reader_keeps_the_log(tmp_path, monkeypatch):

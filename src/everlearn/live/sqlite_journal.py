@@ -255,6 +255,8 @@ class SQLiteJournal:
         Deleted rows are overwritten with zeros, so are the free pages that earlier rows have left. These reach the
         file before it is packed, which cuts off its end. Then the log is overwritten and emptied.
         """
+        if self._copying is not None:  # SQLite does not wait for the log that another thread copies
+            self._copying.wait()
         with self._sentence():
             self._connection.execute("pragma secure_delete = on")
         try:
