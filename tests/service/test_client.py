@@ -17,6 +17,7 @@ from everlearn import AsyncClient, Client
 from everlearn.cli import main
 from everlearn.service import served
 from everlearn.service.client import ServiceError
+from everlearn.service.tokens import Tokens
 
 X = np.eye(3, dtype=np.float32)[:2]
 Y = ["left", ("right", 1)]
@@ -138,8 +139,6 @@ def test_mistakes_are_errors_in_words(service, tmp_path):
 
 
 def test_a_token_comes_from_the_environment(tmp_path, monkeypatch):
-    from everlearn.service.tokens import Tokens
-
     tokens = Tokens(tmp_path / "tokens.json")
     secret = tokens.create("me", ["predict"])
     with running(tmp_path, tokens=tokens) as service:
@@ -150,6 +149,27 @@ def test_a_token_comes_from_the_environment(tmp_path, monkeypatch):
             assert client.classes() == []
             with pytest.raises(PermissionError, match="the token me lacks the scope learn"):
                 client.observe(X, Y)
+
+
+@pytest.mark.parametrize("token", ["evl_tök", "evl_a\nX-Name: b", 7])
+def test_a_token_that_no_header_takes_is_refused_at_once_and_not_shown(token):
+    with pytest.raises(ValueError, match="^the token is not one that a service knows: give what") as error:
+        Client(token=token)
+    assert str(token) not in str(error.value)
+
+
+def test_a_token_read_from_a_file_may_end_with_its_line(tmp_path):
+    tokens = Tokens(tmp_path / "tokens.json")
+    secret = tokens.create("reader", ["predict"])
+    with running(tmp_path, tokens=tokens) as service, Client(service.url, token=f"{secret}\n") as client:
+        assert client.status()["position"] == 0
+
+
+def test_settings_may_be_numbers_of_numpy(service):
+    with Client(service.url) as client:
+        client.observe(X, Y, ids=["a", "b"], t=np.int64(0))
+        assert client.predict(X, confidence=np.bool_(True), min_position=np.int64(1))[0] == Y
+        assert client.correct(["a"], Y[:1], rebuild=np.bool_(False))["rebuilt"] is False
 
 
 def test_files_on_the_command_line(tmp_path, capsys):

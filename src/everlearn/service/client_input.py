@@ -14,7 +14,7 @@ import numpy as np
 from everlearn.label_json import Label
 from everlearn.service.wire import KINDS
 
-__all__ = ["as_address", "as_given", "as_list", "as_plain", "as_samples"]
+__all__ = ["as_address", "as_given", "as_list", "as_plain", "as_samples", "as_token"]
 
 PLAIN = (str, bool, int, float, bytes, type(None))
 NO_VALUE = ("NAType", "NaTType")  # pandas' types of a missing value
@@ -36,6 +36,19 @@ def as_address(url: str) -> str:
     if not valid:
         raise ValueError(words)
     return url.rstrip("/")
+
+
+def as_token(token: str) -> str:
+    """A token without the end of its line, if it was read from a file; the errors do not show it.
+
+    >>> as_token("evl_abc\\n")
+    'evl_abc'
+    """
+    if not isinstance(token, str) or not token.isascii() or not token.strip().isprintable():
+        raise ValueError(
+            "the token is not one that a service knows: give what `everlearn token create` has printed"
+        )
+    return token.strip()
 
 
 def as_list(values: Any, what: str) -> list[Label]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.label_json import Label
-from everlearn.service.client_input import as_address, as_given, as_list, as_plain, as_samples
+from everlearn.service.client_input import as_address, as_given, as_list, as_plain, as_samples, as_token
 from everlearn.service.wire import JSON, SAFETENSORS, decode_labels, encode_arrays, encode_labels
 
 __all__ = ["Operations", "ServiceError", "ServiceRequest", "ToldOverHTTP"]
@@ -77,7 +77,7 @@ class Operations(ABC):
         self.url, self.model, self.retries = as_address(url), model, retries
         self.position = 0
         token = token or os.environ.get(TOKEN)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {"Authorization": f"Bearer {as_token(token)}"} if token else {}
         self._http = self._make(timeout=timeout, headers=headers, transport=transport)
 
     @abstractmethod
@@ -222,7 +222,11 @@ class Operations(ABC):
         self, operation: str, fields: dict[str, Any], x: Any, parse: Callable[[dict[str, Any]], Any]
     ) -> ServiceRequest:
         """A request with these fields; samples in arrays are sent as bytes, lists as JSON, DataFrames with names."""
-        fields = {name: value for name, value in fields.items() if value is not None and value is not False}
+        fields = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in fields.items()
+            if value is not None and value is not False
+        }
         kind = JSON
         if x is None:
             content = json.dumps(fields).encode()
