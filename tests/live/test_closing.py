@@ -1,5 +1,7 @@
 """Closing a live learner while something else happens: a signal, a call of another thread, a forked process."""
 
+import atexit
+import gc
 import os
 import signal
 import threading
@@ -10,7 +12,7 @@ from live_batches import batch, cope, teach
 from small_learners import same_state
 
 from everlearn import open_live
-from everlearn.live import LiveError
+from everlearn.live import LiveError, opening
 
 
 def is_that_of_plain_learning(folder, batches):
@@ -80,3 +82,12 @@ def test_a_folder_can_be_opened_again_while_a_forked_process_goes_on(tmp_path):
         os.close(end)
         os.close(ended)
         os.waitpid(child, 0)
+
+
+def test_a_program_that_opens_and_closes_folders_for_months_keeps_nothing_of_them(tmp_path):
+    open_live(tmp_path / "live", cope()).close()
+    before = atexit._ncallbacks()
+    for _ in range(5):
+        open_live(tmp_path / "live").close()
+    gc.collect()
+    assert (atexit._ncallbacks(), len(opening.OPENED)) == (before, 0)

@@ -36,6 +36,8 @@ from everlearn.messages import is_whole
 
 __all__ = ["holds_learner", "open_live"]
 
+OPENED: weakref.WeakSet[Live] = weakref.WeakSet()  # in this process; a second `close` of one does nothing
+
 
 def open_live(
     folder: str | os.PathLike[str],
@@ -119,7 +121,7 @@ def open_live(
     except BaseException:
         storage.close()
         raise
-    _close_at_exit(live)
+    OPENED.add(live)
     return live
 
 
@@ -176,17 +178,12 @@ def _environment(learner: Learner) -> dict[str, Any]:
     }
 
 
-def _close_at_exit(live: Live) -> None:
-    """Close a live learner when the interpreter exits, if it is still open then.
+@atexit.register
+def _close_at_exit() -> None:
+    """Close the live learners that are still open when the interpreter exits.
 
     Errors are ignored: every change is in the journal, and the next opening replays what a snapshot would have saved.
     """
-    reference = weakref.ref(live)
-
-    def close() -> None:
-        still = reference()
-        if still is not None:
-            with contextlib.suppress(LiveError, CheckpointError):
-                still.close()
-
-    atexit.register(close)
+    for live in list(OPENED):
+        with contextlib.suppress(LiveError, CheckpointError):
+            live.close()

@@ -43,10 +43,8 @@ class Storage:
         self._snapshots = Worker("snapshots")
         self._running: Outcome | None = None  # the snapshot that is being written
         self.position, self.time = 0, 0.0  # of the newest snapshot
-        self._bytes = 0  # its size
-        self._tried = self._added = (
-            0  # where one was last written or failed, and what the journal had added by then
-        )
+        self._bytes = self._added = 0  # its size, and what the journal had added by then
+        self._failed_at: int | None = None  # where one that is newer could not be written
         self.error: str | None = None  # why the last one could not be written
 
     # Snapshots.
@@ -64,7 +62,8 @@ class Storage:
 
     def _is_due(self, model: Model) -> bool:
         grown = self.journal.added - self._added
-        return model.position - self._tried >= self.every or grown > max(LEAST_BYTES, TIMES * self._bytes)
+        last = self.position if self._failed_at is None else self._failed_at
+        return model.position - last >= self.every or grown > max(LEAST_BYTES, TIMES * self._bytes)
 
     def _write_and_trim(self, model: Model, state: State) -> None:
         try:
@@ -86,11 +85,11 @@ class Storage:
     def _written(self, model: Model) -> None:
         self.position, self.time, self.error = self.folder.positions()[0], time.time(), None
         self._bytes = os.stat(self.folder.snapshot(self.position)).st_size
-        self._tried, self._added = self.position, self.journal.added
+        self._failed_at, self._added = None, self.journal.added
 
     def _failed(self, model: Model, reason: str) -> None:
         self.error = reason
-        self._tried, self._added = model.position, self.journal.added  # try again after as many changes
+        self._failed_at, self._added = model.position, self.journal.added  # try again after as many changes
         with model.lock:
             model.statistics.event("snapshot failed", model.position, time.time(), reason=reason)
 
@@ -233,7 +232,7 @@ class Storage:
                 self.folder.snapshot(damaged).unlink(missing_ok=True)
             status = os.stat(self.folder.snapshot(position))
             self.position, self.time, self._bytes = position, status.st_mtime, status.st_size
-            self._tried = position
+            self._failed_at = None
             return model
         reason = next(iter(errors.values()), "it has no snapshot that the journal continues")
         raise LiveError(f"{self.folder.path} can't be opened: {reason}")
