@@ -26,13 +26,13 @@ def test_as_few_images_pass_a_network_at_once_as_a_cache_holds(network, shape, c
     assert met == chunks
 
 
-def test_of_the_largest_images_one_passes_at_a_time():
+def test_of_the_largest_images_four_pass_at_a_time():
     own = CoPE("cnn", memory_size=2, device="cpu")
     own.observe(torch.rand(2, 1, 400, 300), [0, 1])
     met = []
     own.network.register_forward_pre_hook(lambda module, inputs: met.append(len(inputs[0])))
-    own.predict(torch.rand(3, 1, 400, 300))
-    assert met == [1, 1, 1]
+    own.predict(torch.rand(9, 1, 400, 300))
+    assert met == [4, 4, 1]
 
 
 @pytest.mark.parametrize("name", ["knn", "cope+"])

@@ -12,6 +12,7 @@ __all__ = ["chunk_size"]
 
 CHUNK = 1000  # samples per forward pass, which bounds the memory that a prediction needs
 PIXELS = 100_000  # of all images of a forward pass on a CPU
+FEWEST = 4
 
 
 def chunk_size(learner: Learner) -> int:
@@ -23,4 +24,4 @@ def chunk_size(learner: Learner) -> int:
     shape = learner.sample_shape or ()
     if len(shape) < 3 or learner.device.type != "cpu":
         return CHUNK
-    return min(max(PIXELS // math.prod(shape[-2:]), 1), CHUNK)
+    return min(max(PIXELS // math.prod(shape[-2:]), FEWEST), CHUNK)
