@@ -193,9 +193,8 @@ class Folder:
 
     def close(self) -> None:
         """Let others open the folder."""
-        if (
-            os.name != "nt"
-        ):  # a process that was forked meanwhile still has the file open, and with it the lock
+        # A process that was forked meanwhile still has the file open, and with it the lock.
+        if os.name != "nt":
             import fcntl
 
             with contextlib.suppress(OSError):  # of a file system without locks

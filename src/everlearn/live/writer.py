@@ -158,8 +158,8 @@ class Writer:
             self._closing = True
             self._condition.notify()
         self._thread.join()
-        if threading.get_ident() != self._opener:  # which may apply a call of its own
-            with self._applying:
+        if threading.get_ident() != self._opener:
+            with self._applying:  # wait until the opener's thread has applied a call of its own
                 pass
 
     # In the thread.

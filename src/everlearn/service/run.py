@@ -152,9 +152,7 @@ def _answer(app: Any, sockets: list[socket.socket]) -> None:
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            app.state.ready = (
-                False  # ends the events of dashboards, which would otherwise be cut off after a while
-            )
+            app.state.ready = False  # ends the events of dashboards, which would be cut off after a while
             await super().shutdown(sockets)
 
     with contextlib.suppress(KeyboardInterrupt):
